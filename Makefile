@@ -1,0 +1,37 @@
+# The only entry points. Each works in a fresh clone from Python 3.11+, pip and make alone.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: setup serve test check bench lock clean
+
+setup: $(STAMP)
+	@$(BIN)/antiphon models pull smollm2 --quiet-if-present
+
+$(STAMP): requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
+
+serve: setup
+	$(BIN)/antiphon serve $(ARGS)
+
+test: setup
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports
+
+bench: setup
+	$(BIN)/python -m tests.bench $(ARGS)
+
+lock:
+	uv pip compile --universal --python-version 3.11 --generate-hashes --extra dev pyproject.toml --custom-compile-command "make lock" --output-file requirements.lock
+
+clean:
+	rm -rf $(VENV) .hypothesis .ruff_cache .import_linter_cache

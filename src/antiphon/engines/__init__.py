@@ -1,0 +1,1 @@
+"""Where tokens come from: one small interface, and the engines behind it."""

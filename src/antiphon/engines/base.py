@@ -1,0 +1,88 @@
+"""The interface of an engine.
+
+An engine serves one generating model. `prepare` does all that can be refused, before a response exists; `generate`
+yields deltas, and any error that it raises ends the response as `failed`. Closing the iterator stops generation and
+frees the slot at once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Sequence
+
+from msgspec import Struct
+
+from antiphon.machine.deltas import Delta
+from antiphon.prompt.prompt import Prompt
+
+__all__ = ["Capabilities", "Engine", "PreparedTurn"]
+
+
+class Capabilities(Struct, frozen=True):
+    """What the model and its engine can do.
+
+    `context_length` in tokens; `media` the kinds of media it reads; `forced_tools` and `formats` (text, json_object,
+    json_schema) what it enforces: what is not named here is refused with a 400, never ignored.
+    """
+
+    context_length: int
+    media: frozenset[str] = frozenset()
+    forced_tools: bool = False
+    formats: frozenset[str] = frozenset({"text"})
+    logprobs: bool = False
+
+
+class PreparedTurn(Struct):
+    """A prompt that the engine has rendered and counted; `tokens` are the prompt's token ids where it has them."""
+
+    prompt: Prompt
+    input_tokens: int
+    tokens: Sequence[int] = ()
+    rendered: str = ""
+
+
+class Engine(ABC):
+    """One generating model."""
+
+    name: str
+    """The model's own name: a GGUF's file stem, or `scripted`."""
+
+    @property
+    @abstractmethod
+    def ready(self) -> bool:
+        """Whether it can generate now."""
+
+    @property
+    @abstractmethod
+    def capabilities(self) -> Capabilities:
+        """What it can do; known once `start` has returned."""
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Load the model.
+
+        Raises:
+            ConfigurationError: it cannot be loaded; the message says why.
+        """
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Stop generating and free everything."""
+
+    @abstractmethod
+    async def prepare(self, prompt: Prompt) -> PreparedTurn:
+        """Render and count a prompt.
+
+        Raises:
+            ContextOverflowError: it is longer than the context, or leaves no room for one token.
+            InvalidRequestError: the template refuses the conversation; the message repeats its complaint.
+            EngineUnavailableError: the engine cannot be asked now.
+        """
+
+    @abstractmethod
+    def generate(self, turn: PreparedTurn) -> AsyncGenerator[Sequence[Delta]]:
+        """The deltas of one turn, in lists of what came together; the last delta is a `Stop`.
+
+        Raises:
+            EngineError: the engine failed; what was yielded before stands.
+        """

@@ -1,0 +1,74 @@
+"""What an engine yields while it generates; the assembler turns these into events.
+
+Engines yield them in lists: what came together stays together, so that a burst costs one turn of the event loop.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from antiphon.protocol.parts import Logprob
+
+__all__ = [
+    "Delta",
+    "ReasoningDelta",
+    "RefusalDelta",
+    "Stop",
+    "TextDelta",
+    "ToolCallDelta",
+    "ToolCallStart",
+    "TokenUsage",
+]
+
+
+class TextDelta(Struct, frozen=True):
+    """More text of the answer; `logprobs` holds one entry a token where they were asked for."""
+
+    text: str
+    logprobs: list[Logprob] | None = None
+
+
+class ReasoningDelta(Struct, frozen=True):
+    """More of the model's thinking."""
+
+    text: str
+
+
+class RefusalDelta(Struct, frozen=True):
+    """More of a refusal."""
+
+    text: str
+
+
+class ToolCallStart(Struct, frozen=True):
+    """A call begins: of a function, or (`custom`) of a custom tool."""
+
+    name: str
+    custom: bool = False
+    namespace: str | None = None
+
+
+class ToolCallDelta(Struct, frozen=True):
+    """More of the arguments (JSON text), or of a custom tool's input, of the call begun last."""
+
+    text: str
+
+
+class TokenUsage(Struct, frozen=True):
+    """Tokens of one turn, as the engine counted them."""
+
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
+class Stop(Struct, frozen=True):
+    """The last delta of a turn. `reason` is `stop` (the model ended its turn) or `length` (a limit cut it)."""
+
+    reason: str
+    usage: TokenUsage
+
+
+Delta = TextDelta | ReasoningDelta | RefusalDelta | ToolCallStart | ToolCallDelta | Stop
+"""Any of them."""

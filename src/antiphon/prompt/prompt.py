@@ -1,0 +1,86 @@
+"""What an engine is asked to continue: the chat messages and everything of the request that shapes the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from antiphon.protocol.request import TextFormat
+from antiphon.protocol.tools import CustomTool, FunctionTool
+
+__all__ = ["ChatMessage", "Prompt", "ResolvedChoice", "Sampling", "ToolCall"]
+
+
+class ToolCall(Struct, frozen=True):
+    """A past call inside an assistant message; `arguments` is JSON text."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class ChatMessage(Struct, frozen=True):
+    """One chat message. `role` is system, user, assistant or tool.
+
+    `content` is text, or a sequence of chat-completions parts where a message holds media. `reasoning` is the
+    thinking of an assistant turn (M14). `tool_call_id` ties a tool message to its call.
+    """
+
+    role: str
+    content: str | Sequence[Mapping[str, Any]]
+    reasoning: str = ""
+    tool_calls: Sequence[ToolCall] = ()
+    tool_call_id: str = ""
+
+    def text(self) -> str:
+        """The text of the message, parts joined by newlines."""
+        if isinstance(self.content, str):
+            return self.content
+        return "\n".join(str(part["text"]) for part in self.content if part.get("type") == "text")
+
+
+class Sampling(Struct, frozen=True):
+    """How tokens are drawn; None means the engine's default."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repeat_penalty: float | None = None
+    seed: int | None = None
+    stop: Sequence[str] = ()
+    top_logprobs: int | None = None
+
+
+class ResolvedChoice(Struct, frozen=True):
+    """The tool choice, resolved against the declared tools.
+
+    `mode` is none, auto or required; `allowed` names the tools that may be called (functions and custom tools, by
+    name), in the order of their declaration.
+    """
+
+    mode: str
+    allowed: Sequence[str]
+
+
+class Prompt(Struct, frozen=True):
+    """One turn to generate.
+
+    `tools` are the tools that the model is told of; `media` the kinds of media in the messages (image, audio, video,
+    file). `max_output_tokens` None means as far as the context goes. `template_kwargs` go to the chat template.
+    """
+
+    messages: Sequence[ChatMessage]
+    tools: Sequence[FunctionTool | CustomTool] = ()
+    choice: ResolvedChoice = ResolvedChoice("auto", ())
+    parallel_tool_calls: bool = True
+    format: TextFormat | None = None
+    sampling: Sampling = Sampling()
+    max_output_tokens: int | None = None
+    reasoning_effort: str | None = None
+    template_kwargs: Mapping[str, Any] = {}
+    media: frozenset[str] = frozenset()

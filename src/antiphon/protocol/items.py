@@ -1,0 +1,268 @@
+"""Items of input and output (responses-api 3).
+
+The types that this server acts on are structs; every other type, unknown ones too, is a `RawItem` that keeps the
+whole object, so that it is stored and echoed without loss. All are decoded by `decode_item`, which takes an item
+without `type` as a message or a reference, as the OpenAI SDKs send them (client-contract 4.4).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from antiphon.errors import InvalidRequestError
+from antiphon.protocol.ids import item_prefix, new_id
+from antiphon.protocol.json import encode, field_error
+from antiphon.protocol.parts import (
+    ContentPart,
+    ImageUrlPart,
+    InputImage,
+    InputText,
+    OutputText,
+    ReasoningText,
+    SummaryText,
+    TextPart,
+)
+
+__all__ = [
+    "CustomToolCall",
+    "CustomToolCallOutput",
+    "FunctionCall",
+    "FunctionCallOutput",
+    "Item",
+    "ItemReference",
+    "Message",
+    "RawItem",
+    "Reasoning",
+    "decode_item",
+    "decode_stored_item",
+    "encode_item",
+]
+
+ROLES = frozenset({"user", "assistant", "system", "developer"})
+MAX_CALL_ID = 64
+
+
+class Message(Struct, tag="message"):
+    """A message of any role; `content` is always a list of parts once decoded by `decode_item`."""
+
+    role: str
+    content: str | list[ContentPart]
+    id: str | None = None
+    status: str | None = "completed"
+    phase: str | None | UnsetType = UNSET
+
+
+class Reasoning(Struct, tag="reasoning"):
+    """A model's thinking; `summary` is always there, `content` where the raw text is known."""
+
+    id: str | None = None
+    summary: list[SummaryText] = msgspec.field(default_factory=list[SummaryText])
+    content: list[ReasoningText] | None | UnsetType = UNSET
+    encrypted_content: str | None | UnsetType = UNSET
+    status: str | None = "completed"
+
+
+class FunctionCall(Struct, tag="function_call"):
+    """A call of a client's function; `arguments` is JSON text."""
+
+    call_id: str
+    name: str
+    arguments: str
+    id: str | None = None
+    status: str | None = "completed"
+    namespace: str | None | UnsetType = UNSET
+    caller: dict[str, Any] | None | UnsetType = UNSET
+
+
+class FunctionCallOutput(Struct, tag="function_call_output"):
+    """What a client's function gave: a string, or parts."""
+
+    output: str | list[ContentPart]
+    call_id: str | None = None
+    id: str | None = None
+    status: str | None = "completed"
+    name: str | None | UnsetType = UNSET
+    namespace: str | None | UnsetType = UNSET
+    caller: dict[str, Any] | None | UnsetType = UNSET
+
+
+class CustomToolCall(Struct, tag="custom_tool_call"):
+    """A call of a client's custom tool; `input` is free text."""
+
+    call_id: str
+    name: str
+    input: str
+    id: str | None = None
+    status: str | None = "completed"
+    namespace: str | None | UnsetType = UNSET
+    caller: dict[str, Any] | None | UnsetType = UNSET
+
+
+class CustomToolCallOutput(Struct, tag="custom_tool_call_output"):
+    """What a client's custom tool gave: a string, or parts."""
+
+    call_id: str
+    output: str | list[ContentPart]
+    id: str | None = None
+    status: str | None = "completed"
+    caller: dict[str, Any] | None | UnsetType = UNSET
+
+
+class ItemReference(Struct, tag="item_reference"):
+    """A stored item, by its id."""
+
+    id: str
+
+
+class RawItem(Struct):
+    """An item of a type that this server does not act on, whole; encoded by `encode_item` as it came."""
+
+    type: str
+    id: str | None
+    body: dict[str, Any]
+
+
+Item = (
+    Message
+    | Reasoning
+    | FunctionCall
+    | FunctionCallOutput
+    | CustomToolCall
+    | CustomToolCallOutput
+    | ItemReference
+    | RawItem
+)
+"""Any item, after decoding."""
+
+
+class _Head(Struct):
+    type: str | None = None
+    role: str | None = None
+
+
+_head = msgspec.json.Decoder(_Head)
+_raw = msgspec.json.Decoder(dict[str, Any])
+_DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
+    "message": msgspec.json.Decoder(Message),
+    "reasoning": msgspec.json.Decoder(Reasoning),
+    "function_call": msgspec.json.Decoder(FunctionCall),
+    "function_call_output": msgspec.json.Decoder(FunctionCallOutput),
+    "custom_tool_call": msgspec.json.Decoder(CustomToolCall),
+    "custom_tool_call_output": msgspec.json.Decoder(CustomToolCallOutput),
+    "item_reference": msgspec.json.Decoder(ItemReference),
+}
+
+
+class _EasyMessage(Struct):
+    role: str
+    content: str | list[ContentPart]
+    id: str | None = None
+    status: str | None = "completed"
+    phase: str | None | UnsetType = UNSET
+
+
+class _BareReference(Struct):
+    id: str
+
+
+_easy = msgspec.json.Decoder(_EasyMessage)
+_reference = msgspec.json.Decoder(_BareReference)
+
+
+def decode_item(raw: Raw | bytes, path: str = "") -> Item:
+    """One item of a request, with its content as parts.
+
+    `path` names the place in the request, such as `input[3]`, for error messages.
+
+    Raises:
+        InvalidRequestError: a field is missing or of a wrong type.
+    """
+    try:
+        item = _decode(raw)
+    except msgspec.ValidationError as error:
+        raise field_error(error, path) from None
+    except RecursionError:
+        raise InvalidRequestError("The item is nested too deeply.", param=path, code="invalid_json") from None
+    _normalize(item, path)
+    return item
+
+
+def _decode(raw: Raw | bytes) -> Item:
+    head = _head.decode(raw)
+    kind = head.type
+    if kind is None:
+        if head.role is not None:
+            easy = _easy.decode(raw)
+            return Message(role=easy.role, content=easy.content, id=easy.id, status=easy.status, phase=easy.phase)
+        return ItemReference(id=_reference.decode(raw).id)
+    decoder = _DECODERS.get(kind)
+    if decoder is not None:
+        return decoder.decode(raw)
+    body = _raw.decode(raw)
+    identity = body.get("id")
+    return RawItem(type=kind, id=identity if isinstance(identity, str) else None, body=body)
+
+
+def _normalize(item: Item, path: str) -> None:
+    if isinstance(item, Message):
+        _normalize_message(item, path)
+    elif isinstance(item, FunctionCallOutput | CustomToolCallOutput) and not isinstance(item.output, str):
+        item.output = [_input_part(part) for part in item.output]
+
+
+def _normalize_message(message: Message, path: str) -> None:
+    if message.role not in ROLES:
+        raise InvalidRequestError(
+            f"Invalid value: '{message.role}'. Supported values are: 'assistant', 'system', 'developer', and 'user'.",
+            param=f"{path}.role",
+            code="invalid_value",
+        )
+    if message.status is None:
+        message.status = "completed"
+    assistant = message.role == "assistant"
+    content = message.content
+    if isinstance(content, str):
+        message.content = [OutputText(text=content) if assistant else InputText(text=content)]
+    elif assistant:
+        message.content = [_output_part(part) for part in content]
+    else:
+        message.content = [_input_part(part) for part in content]
+
+
+def _output_part(part: ContentPart) -> ContentPart:
+    if isinstance(part, TextPart | InputText):
+        return OutputText(text=part.text)
+    return _input_part(part)
+
+
+def _input_part(part: ContentPart) -> ContentPart:
+    if isinstance(part, InputImage):
+        if part.detail is None:
+            part.detail = "auto"
+        return part
+    if isinstance(part, TextPart):
+        return InputText(text=part.text)
+    if isinstance(part, ImageUrlPart):
+        if isinstance(part.image_url, str):
+            return InputImage(image_url=part.image_url)
+        return InputImage(image_url=part.image_url.get("url"), detail=part.image_url.get("detail") or "auto")
+    return part
+
+
+def encode_item(item: Item) -> bytes:
+    """The JSON of an item as it is stored, listed and echoed; an item without an id gets one."""
+    if isinstance(item, RawItem):
+        if item.id is None:
+            item.id = item.body["id"] = new_id(item_prefix(item.type))
+        return encode(item.body)
+    if item.id is None:
+        item.id = new_id(item_prefix(str(item.__struct_config__.tag)))
+    return encode(item)
+
+
+def decode_stored_item(body: bytes) -> Item:
+    """An item that `encode_item` wrote."""
+    return _decode(body)

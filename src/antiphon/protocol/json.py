@@ -1,0 +1,63 @@
+"""JSON in and out: one encoder, and decoding that turns every malformed body into one clear 400."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeVar
+
+import msgspec
+
+from antiphon.errors import InvalidRequestError
+
+__all__ = ["decode_body", "encode", "field_error", "loads"]
+
+T = TypeVar("T")
+
+encode = msgspec.json.Encoder().encode
+"""Compact JSON bytes of any struct or plain value."""
+
+_untyped = msgspec.json.Decoder()
+_PATH = re.compile(r" - at `(?:key in )?\$(.*)`$", re.DOTALL)
+
+
+def loads(data: bytes | str) -> Any:  # noqa: ANN401 - the JSON boundary
+    """Plain Python values of JSON that we wrote ourselves."""
+    return _untyped.decode(data)
+
+
+def field_error(error: msgspec.ValidationError, prefix: str = "") -> InvalidRequestError:
+    """The 400 for a body of the wrong shape, naming the path of the field that is at fault."""
+    text = str(error)
+    match = _PATH.search(text)
+    path = prefix
+    if match:
+        text = text[: match.start()]
+        inner = match.group(1).replace("[...]", "[*]")
+        path = (prefix + inner).lstrip(".")
+    missing = "missing required field" in text
+    if missing:
+        name = text.rsplit("`", 2)[1]
+        path = f"{path}.{name}" if path else name
+        return InvalidRequestError(
+            f"Missing required parameter: '{path}'.", param=path, code="missing_required_parameter"
+        )
+    where = f" for '{path}'" if path else ""
+    return InvalidRequestError(
+        f"Invalid value{where}: {text[:1].lower()}{text[1:]}.", param=path or None, code="invalid_value"
+    )
+
+
+def decode_body(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
+    """A typed body.
+
+    Raises:
+        InvalidRequestError: the JSON is malformed, too deep, has NaN or a lone surrogate, or a field has a wrong type.
+    """
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError as error:
+        raise field_error(error) from None
+    except RecursionError:
+        raise InvalidRequestError("The JSON body is nested too deeply.", code="invalid_json") from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise InvalidRequestError("We could not parse the JSON body of your request.", code="invalid_json") from None

@@ -1,0 +1,266 @@
+"""The body of `POST /v1/responses` (responses-api 2): types, ranges and limits of single fields.
+
+Unknown fields are ignored and an explicit null is the same as an absent field (client-contract 4.4). Rules that tie
+several fields together, or that ask the store or the engine, are not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from antiphon.errors import InvalidRequestError
+from antiphon.protocol.items import Item, Message, decode_item
+from antiphon.protocol.json import decode_body
+from antiphon.protocol.parts import InputText
+from antiphon.protocol.tools import Tool, ToolChoice, decode_tool, decode_tool_choice
+
+__all__ = ["CreateResponse", "ReasoningConfig", "TextConfig", "TextFormat", "decode_create_response"]
+
+MAX_INPUT_TEXT = 10_485_760
+MAX_INPUT_ITEMS = 10_000
+MAX_TOOLS = 1_024
+MAX_METADATA_ENTRIES = 16
+MAX_METADATA_KEY = 64
+MAX_METADATA_VALUE = 512
+MAX_IDENTIFIER = 64
+MAX_SAFETY_IDENTIFIER = 128
+
+
+class TextFormat(Struct, omit_defaults=True):
+    """`text`, `json_object` or `json_schema`; the schema comes flat (OpenAI) or nested under `json_schema` (M11)."""
+
+    type: str
+    name: str | None = None
+    schema: dict[str, Any] | None = None
+    description: str | None = None
+    strict: bool | None = None
+    json_schema: dict[str, Any] | None = None
+
+
+class TextConfig(Struct):
+    """`text`: the output format and the verbosity."""
+
+    format: TextFormat | None = None
+    verbosity: str | None = None
+
+
+class ReasoningConfig(Struct):
+    """`reasoning`: the effort is echoed unchanged and feeds the template (M13)."""
+
+    effort: str | None = None
+    summary: str | None = None
+    generate_summary: str | None = None
+    context: str | None = None
+    mode: str | None = None
+
+
+class StreamOptions(Struct):
+    """`stream_options`."""
+
+    include_obfuscation: bool | None = None
+
+
+class _Body(Struct):
+    model: str | None = None
+    input: str | list[Raw] | None = None
+    instructions: str | list[Raw] | None = None
+    previous_response_id: str | None = None
+    conversation: str | dict[str, Any] | None = None
+    store: bool | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    background: bool | None = None
+    include: list[str] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    max_output_tokens: int | None = None
+    max_tool_calls: int | None = None
+    parallel_tool_calls: bool | None = None
+    tools: list[Raw] | None = None
+    tool_choice: Raw = Raw(b"null")
+    text: TextConfig | None = None
+    reasoning: ReasoningConfig | None = None
+    truncation: str | None = None
+    metadata: dict[str, str | None] | None = None
+    prompt: dict[str, Any] | None = None
+    prompt_cache_key: str | None = None
+    service_tier: str | None = None
+    safety_identifier: str | None = None
+    user: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    top_k: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    repeat_penalty: Annotated[float, Meta(ge=0, le=10)] | None = None
+    seed: Annotated[int, Meta(ge=-1, le=2**32 - 1)] | None = None
+    stop: str | list[str] | None = None
+
+
+class CreateResponse(Struct):
+    """A request, typed and with the defaults of its single fields; `items` is the input as items."""
+
+    model: str | None
+    items: list[Item]
+    instructions: str | None
+    instruction_items: list[Item] | None
+    previous_response_id: str | None
+    conversation: str | dict[str, Any] | None
+    store: bool
+    stream: bool
+    background: bool
+    include: list[str]
+    temperature: float | None
+    top_p: float | None
+    top_logprobs: int
+    presence_penalty: float
+    frequency_penalty: float
+    max_output_tokens: int | None
+    max_tool_calls: int | None
+    parallel_tool_calls: bool
+    tools: list[Tool]
+    tool_choice: ToolChoice
+    text: TextConfig
+    reasoning: ReasoningConfig
+    truncation: str
+    metadata: dict[str, str]
+    prompt: dict[str, Any] | None
+    prompt_cache_key: str | None
+    service_tier: str
+    safety_identifier: str | None
+    user: str | None
+    chat_template_kwargs: dict[str, Any]
+    top_k: int | None
+    min_p: float | None
+    repeat_penalty: float | None
+    seed: int | None
+    stop: list[str]
+
+
+_decoder = msgspec.json.Decoder(_Body)
+
+
+def decode_create_response(data: bytes) -> CreateResponse:
+    """The typed request of a JSON body.
+
+    Raises:
+        InvalidRequestError: the JSON is malformed, or a field has a wrong type or is out of range; `param` is its path.
+    """
+    body = decode_body(_decoder, data)
+    _check_limits(body)
+    instructions = body.instructions
+    return CreateResponse(
+        model=body.model,
+        items=_items(body.input, "input"),
+        instructions=instructions if isinstance(instructions, str) else None,
+        instruction_items=None if isinstance(instructions, str | None) else _items(instructions, "instructions"),
+        previous_response_id=body.previous_response_id,
+        conversation=body.conversation,
+        store=body.store is not False,
+        stream=body.stream is True,
+        background=body.background is True,
+        include=body.include or [],
+        temperature=body.temperature,
+        top_p=body.top_p,
+        top_logprobs=body.top_logprobs or 0,
+        presence_penalty=body.presence_penalty or 0,
+        frequency_penalty=body.frequency_penalty or 0,
+        max_output_tokens=body.max_output_tokens,
+        max_tool_calls=body.max_tool_calls,
+        parallel_tool_calls=body.parallel_tool_calls is not False,
+        tools=[decode_tool(raw, f"tools[{index}]") for index, raw in enumerate(body.tools or ())],
+        tool_choice=decode_tool_choice(body.tool_choice),
+        text=body.text or TextConfig(),
+        reasoning=body.reasoning or ReasoningConfig(),
+        truncation=body.truncation or "disabled",
+        metadata={key: value or "" for key, value in (body.metadata or {}).items()},
+        prompt=body.prompt,
+        prompt_cache_key=body.prompt_cache_key,
+        service_tier=body.service_tier or "auto",
+        safety_identifier=body.safety_identifier,
+        user=body.user,
+        chat_template_kwargs=body.chat_template_kwargs or {},
+        top_k=body.top_k,
+        min_p=body.min_p,
+        repeat_penalty=body.repeat_penalty,
+        seed=body.seed,
+        stop=[body.stop] if isinstance(body.stop, str) else body.stop or [],
+    )
+
+
+def _items(value: str | Sequence[Raw] | None, path: str) -> list[Item]:
+    if value is None:
+        return []
+    if isinstance(value, str):
+        if len(value) > MAX_INPUT_TEXT:
+            raise _too_long(path, MAX_INPUT_TEXT, len(value))
+        return [Message(role="user", content=[InputText(text=value)])]
+    if len(value) > MAX_INPUT_ITEMS:
+        raise InvalidRequestError(
+            f"Invalid '{path}': at most {MAX_INPUT_ITEMS} items are expected, but got {len(value)}.",
+            param=path,
+            code="array_above_max_length",
+        )
+    return [decode_item(raw, f"{path}[{index}]") for index, raw in enumerate(value)]
+
+
+def _too_long(path: str, limit: int, length: int) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"Invalid '{path}': string too long. Expected a string with maximum length {limit}, "
+        f"but got a string with length {length} instead.",
+        param=path,
+        code="string_above_max_length",
+    )
+
+
+def _check_limits(body: _Body) -> None:
+    for field, limit in (("prompt_cache_key", MAX_IDENTIFIER), ("safety_identifier", MAX_SAFETY_IDENTIFIER)):
+        value: str | None = getattr(body, field)
+        if value is not None and len(value) > limit:
+            raise _too_long(field, limit, len(value))
+    if body.tools is not None and len(body.tools) > MAX_TOOLS:
+        raise InvalidRequestError(
+            f"Invalid 'tools': at most {MAX_TOOLS} tools are expected, but got {len(body.tools)}.",
+            param="tools",
+            code="array_above_max_length",
+        )
+    if body.truncation not in (None, "auto", "disabled"):
+        raise InvalidRequestError(
+            f"Invalid value: '{body.truncation}'. Supported values are: 'auto' and 'disabled'.",
+            param="truncation",
+            code="invalid_value",
+        )
+    if body.max_output_tokens is not None and body.max_output_tokens < 1:
+        raise InvalidRequestError(
+            f"Invalid 'max_output_tokens': max_output_tokens must be > 0, but got {body.max_output_tokens}.",
+            param="max_output_tokens",
+            code="integer_below_min_value",
+        )
+    if body.max_tool_calls is not None and body.max_tool_calls < 1:
+        raise InvalidRequestError(
+            f"Invalid 'max_tool_calls': integer below minimum value. Expected a value >= 1, "
+            f"but got {body.max_tool_calls}.",
+            param="max_tool_calls",
+            code="integer_below_min_value",
+        )
+    if body.metadata:
+        _check_metadata(body.metadata)
+
+
+def _check_metadata(metadata: dict[str, str | None]) -> None:
+    if len(metadata) > MAX_METADATA_ENTRIES:
+        raise InvalidRequestError(
+            f"Invalid 'metadata': metadata is limited to {MAX_METADATA_ENTRIES} entries; received {len(metadata)}.",
+            param="metadata",
+            code="object_above_max_properties",
+        )
+    for key, value in metadata.items():
+        if len(key) > MAX_METADATA_KEY:
+            raise _too_long("metadata", MAX_METADATA_KEY, len(key))
+        if value is not None and len(value) > MAX_METADATA_VALUE:
+            raise _too_long(f"metadata.{key}", MAX_METADATA_VALUE, len(value))

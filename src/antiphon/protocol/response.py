@@ -1,0 +1,143 @@
+"""The response object: the superset of fields that OpenAI's types and Open Responses require (responses-api 2.2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from antiphon.protocol.items import Item, Message, RawItem, decode_item
+from antiphon.protocol.parts import OutputText
+
+__all__ = [
+    "IncompleteDetails",
+    "InputTokensDetails",
+    "OutputItem",
+    "OutputTokensDetails",
+    "Response",
+    "ResponseError",
+    "TERMINAL_STATUSES",
+    "Usage",
+    "decode_response",
+    "output_text",
+    "wire_item",
+]
+
+TERMINAL_STATUSES = frozenset({"completed", "failed", "incomplete", "cancelled"})
+"""A response in one of these never changes again."""
+
+OutputItem = Item
+"""An item under `output`."""
+
+
+class InputTokensDetails(Struct):
+    """Of the input tokens: how many came from the prefix cache, how many were written to it."""
+
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+
+
+class OutputTokensDetails(Struct):
+    """Of the output tokens: how many were thinking."""
+
+    reasoning_tokens: int = 0
+
+
+class Usage(Struct):
+    """Tokens in and out; the total is their sum."""
+
+    input_tokens: int
+    input_tokens_details: InputTokensDetails
+    output_tokens: int
+    output_tokens_details: OutputTokensDetails
+    total_tokens: int
+
+
+class ResponseError(Struct):
+    """Why a response failed; `type` is there for clients that require it (client-contract 3.6)."""
+
+    code: str
+    message: str
+    type: str = "server_error"
+
+
+class IncompleteDetails(Struct):
+    """Why a response is incomplete: max_output_tokens, content_filter, …"""
+
+    reason: str
+
+
+class Response(Struct):
+    """One response. `output` holds structs, and plain dicts for raw items, so that it encodes as it stands."""
+
+    id: str
+    created_at: int
+    model: str
+    status: str = "in_progress"
+    object: str = "response"
+    completed_at: int | None = None
+    background: bool = False
+    error: ResponseError | None = None
+    incomplete_details: IncompleteDetails | None = None
+    instructions: Any = None
+    max_output_tokens: int | None = None
+    max_tool_calls: int | None = None
+    output: list[Any] = msgspec.field(default_factory=list[Any])
+    output_text: str | UnsetType = UNSET
+    parallel_tool_calls: bool = True
+    previous_response_id: str | None = None
+    conversation: dict[str, Any] | None | UnsetType = UNSET
+    prompt: dict[str, Any] | None | UnsetType = UNSET
+    prompt_cache_key: str | None = None
+    reasoning: dict[str, Any] | None = None
+    safety_identifier: str | None = None
+    service_tier: str = "default"
+    store: bool = True
+    temperature: float = 1.0
+    text: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    tool_choice: Any = "auto"
+    tools: list[Any] = msgspec.field(default_factory=list[Any])
+    top_logprobs: int = 0
+    top_p: float = 1.0
+    truncation: str = "disabled"
+    usage: Usage | None = None
+    user: str | None = None
+    metadata: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    presence_penalty: float = 0
+    frequency_penalty: float = 0
+
+
+def output_text(output: list[Any]) -> str:
+    """What the SDKs compute as `output_text`: all output_text parts of all messages, in order."""
+    return "".join(
+        part.text
+        for item in output
+        if isinstance(item, Message) and not isinstance(item.content, str)
+        for part in item.content
+        if isinstance(part, OutputText)
+    )
+
+
+def wire_item(item: Item) -> Any:  # noqa: ANN401 - the JSON boundary
+    """The item as it stands under `output`: a struct, or the whole object of a raw item."""
+    return item.body if isinstance(item, RawItem) else item
+
+
+class _WithRawOutput(Response):
+    output: list[Any] = msgspec.field(default_factory=list[Any])
+
+
+class _OutputOnly(Struct):
+    output: list[Raw]
+
+
+_response = msgspec.json.Decoder(_WithRawOutput)
+_output = msgspec.json.Decoder(_OutputOnly)
+
+
+def decode_response(data: bytes) -> Response:
+    """A response of its JSON, with the items under `output` typed where they are of a known type."""
+    response = _response.decode(data)
+    response.output = [wire_item(decode_item(raw)) for raw in _output.decode(data).output]
+    return response

@@ -1,0 +1,199 @@
+"""Tools and tool choices (responses-api 4).
+
+Function and custom tools are structs; any other type is kept whole as a dict, stored and echoed without loss.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from antiphon.errors import InvalidRequestError
+from antiphon.protocol.json import field_error
+
+__all__ = [
+    "AllowedTools",
+    "CustomTool",
+    "FunctionChoice",
+    "FunctionTool",
+    "NamedToolChoice",
+    "Tool",
+    "ToolChoice",
+    "decode_tool",
+    "decode_tool_choice",
+]
+
+MAX_TOOL_NAME = 128
+
+
+class FunctionTool(Struct, tag="function"):
+    """A function of the client's; `parameters` is its JSON Schema."""
+
+    name: str
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+    description: str | None = None
+    defer_loading: bool | None | UnsetType = UNSET
+    allowed_callers: list[str] | None | UnsetType = UNSET
+    output_schema: dict[str, Any] | None | UnsetType = UNSET
+    async_: bool | None | UnsetType = msgspec.field(default=UNSET, name="async")
+
+
+class CustomTool(Struct, tag="custom"):
+    """A tool of the client's that takes free text, or text of a grammar."""
+
+    name: str
+    description: str | None = None
+    format: dict[str, Any] | None | UnsetType = UNSET
+    defer_loading: bool | None | UnsetType = UNSET
+    async_: bool | None | UnsetType = msgspec.field(default=UNSET, name="async")
+
+
+Tool = FunctionTool | CustomTool | dict[str, Any]
+"""A tool of a request; a dict is a type that this server does not run."""
+
+
+class FunctionChoice(Struct, tag="function"):
+    """The choice of one function."""
+
+    name: str
+
+
+class AllowedTools(Struct, tag="allowed_tools"):
+    """A limit on the tools that may be called; `mode` is auto or required."""
+
+    mode: str
+    tools: list[dict[str, Any]]
+
+
+class NamedToolChoice(Struct):
+    """Any other choice object: custom, mcp, or the type of a hosted tool; `body` is the whole of it."""
+
+    type: str
+    name: str | None
+    body: dict[str, Any]
+
+
+ToolChoice = str | FunctionChoice | AllowedTools | NamedToolChoice
+"""none, auto, required, or an object."""
+
+_MODES = ("none", "auto", "required")
+
+
+class _Head(Struct):
+    type: str
+
+
+_head = msgspec.json.Decoder(_Head)
+_function = msgspec.json.Decoder(FunctionTool)
+_custom = msgspec.json.Decoder(CustomTool)
+_raw = msgspec.json.Decoder(dict[str, Any])
+
+
+class _NestedFunction(Struct):
+    name: str
+
+
+class _FunctionChoiceObject(Struct):
+    name: str | None = None
+    function: _NestedFunction | None = None
+
+
+_allowed = msgspec.json.Decoder(AllowedTools)
+_function_choice = msgspec.json.Decoder(_FunctionChoiceObject)
+
+
+def decode_tool(raw: Raw, path: str) -> Tool:
+    """One tool of a request.
+
+    Raises:
+        InvalidRequestError: the type is missing, or a field has a wrong type or an empty or over-long name.
+    """
+    try:
+        kind = _head.decode(raw).type
+        tool: Tool
+        if kind == "function":
+            tool = _function.decode(raw)
+        elif kind == "custom":
+            tool = _custom.decode(raw)
+        else:
+            return _raw.decode(raw)
+    except msgspec.ValidationError as error:
+        raise field_error(error, path) from None
+    except RecursionError:
+        raise InvalidRequestError("The tool is nested too deeply.", param=path, code="invalid_json") from None
+    if not 1 <= len(tool.name) <= MAX_TOOL_NAME:
+        raise InvalidRequestError(
+            f"Invalid '{path}.name': a name of 1 to {MAX_TOOL_NAME} characters is expected.",
+            param=f"{path}.name",
+            code="invalid_value",
+        )
+    return tool
+
+
+def decode_tool_choice(raw: Raw) -> ToolChoice:
+    """The tool choice of a request; absent means `auto`. The nested chat form of a function is taken as the flat one.
+
+    Raises:
+        InvalidRequestError: an unknown mode, or an object of the wrong shape.
+    """
+    data = bytes(raw)
+    if data == b"null":
+        return "auto"
+    path = "tool_choice"
+    try:
+        if data.startswith(b'"'):
+            mode = msgspec.json.decode(raw, type=str)
+            if mode not in _MODES:
+                raise InvalidRequestError(
+                    f"Invalid value: '{mode}'. Supported values are: 'none', 'auto', and 'required'.",
+                    param=path,
+                    code="invalid_value",
+                )
+            return mode
+        kind = _head.decode(raw).type
+        if kind == "function":
+            return FunctionChoice(name=_function_name(raw))
+        if kind == "allowed_tools":
+            return _allowed_tools(raw)
+        body = _raw.decode(raw)
+    except msgspec.ValidationError as error:
+        raise field_error(error, path) from None
+    name = body.get("name")
+    return NamedToolChoice(type=kind, name=name if isinstance(name, str) else None, body=body)
+
+
+def _function_name(raw: Raw) -> str:
+    choice = _function_choice.decode(raw)
+    name = choice.name if choice.name is not None else choice.function and choice.function.name
+    if not name:
+        raise InvalidRequestError(
+            "Missing required parameter: 'tool_choice.name'.",
+            param="tool_choice.name",
+            code="missing_required_parameter",
+        )
+    return name
+
+
+def _allowed_tools(raw: Raw) -> AllowedTools:
+    choice = _allowed.decode(raw)
+    if choice.mode not in ("auto", "required"):
+        raise InvalidRequestError(
+            f"Invalid value: '{choice.mode}'. Supported values are: 'auto' and 'required'.",
+            param="tool_choice.mode",
+            code="invalid_value",
+        )
+    if not choice.tools:
+        raise InvalidRequestError(
+            "Invalid 'tool_choice.tools': at least one tool is expected.",
+            param="tool_choice.tools",
+            code="invalid_value",
+        )
+    return choice
+
+
+def encode_choice(choice: ToolChoice) -> Any:  # noqa: ANN401 - the JSON boundary
+    """The choice as it is echoed: flat, and without loss."""
+    return choice.body if isinstance(choice, NamedToolChoice) else choice

@@ -1,0 +1,1 @@
+"""Where state lives: one interface, and the memory and SQLite stores behind it."""
