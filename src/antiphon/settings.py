@@ -20,6 +20,8 @@ from antiphon.errors import ConfigurationError
 __all__ = ["FIELDS", "Field", "Settings", "default_data_dir", "load_settings"]
 
 Doc = Meta
+Count = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
 
 
 def default_data_dir() -> str:
@@ -82,26 +84,23 @@ class Settings(Struct, frozen=True, kw_only=True):
         ),
     ] = "openai"
     responses_store_max_entries: Annotated[
-        int | None,
+        Count | None,
         Doc(
             description="Most responses kept; 0 turns persistence off. Memory: 1024, SQLite: no limit.",
-            ge=0,
             extra={"aliases": ["LLAMA_ARG_RESPONSES_STORE_MAX_ENTRIES"]},
         ),
     ] = None
     responses_store_max_bytes: Annotated[
-        int | None,
+        Count | None,
         Doc(
             description="Most bytes kept; 0 evicts every response at once. Memory: 268435456, SQLite: no limit.",
-            ge=0,
             extra={"aliases": ["MLXCEL_RESPONSES_STORE_MAX_BYTES"]},
         ),
     ] = None
     responses_store_ttl_secs: Annotated[
-        int | None,
+        Count | None,
         Doc(
             description="Seconds that a response is kept; 0 keeps it for ever. Memory: 3600, SQLite: 2592000 (30 days).",
-            ge=0,
             extra={"aliases": ["LLAMA_ARG_RESPONSES_STORE_TTL_SECS"]},
         ),
     ] = None
@@ -116,11 +115,11 @@ class Settings(Struct, frozen=True, kw_only=True):
         float, Doc(description="Seconds of silence after which a stream gets a comment line.", gt=0)
     ] = 15.0
     threads: Annotated[
-        int | None,
-        Doc(description="Threads of the local engine; by default the number of cores less one.", ge=1),
+        Positive | None,
+        Doc(description="Threads of the local engine; by default the number of cores less one."),
     ] = None
     context_length: Annotated[
-        int | None, Doc(description="Context of the local engine in tokens; by default the model's own.", ge=16)
+        Positive | None, Doc(description="Context of the local engine in tokens; by default the model's own.")
     ] = None
     slots: Annotated[
         int, Doc(description="Responses that the local engine generates at the same time.", ge=1, le=256)
@@ -129,7 +128,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         int, Doc(description="Prompt tokens that the local engine reads between two chances to cancel.", ge=1)
     ] = 256
     gpu_layers: Annotated[
-        int | None, Doc(description="Layers of the model that go to a GPU, where the engine has one.", ge=0)
+        Count | None, Doc(description="Layers of the model that go to a GPU, where the engine has one.")
     ] = None
     scripted_context_length: Annotated[
         int, Doc(description="Context of the scripted engine, in its own tokens.", ge=1)
@@ -242,7 +241,8 @@ def _from_file(path: Path) -> dict[str, Any]:
             raise ConfigurationError(f"The configuration file {path} has an unknown key '{key}'.")
     if not values.get("models") and not values.get("model"):
         raise ConfigurationError(f"The configuration file {path} names no model: add a [[models]] table or 'model'.")
-    return {key: [value] if key in ("model", "alias", "api_key") and isinstance(value, str) else value for key, value in values.items()}
+    repeatable = {field.name for field in FIELDS if field.repeatable}
+    return {key: [value] if key in repeatable and isinstance(value, str) else value for key, value in values.items()}
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
