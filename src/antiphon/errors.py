@@ -11,7 +11,7 @@ seconds to wait. `http` only serializes them (error envelope: responses-api 6.2,
         │   └── UnsupportedError        400 unsupported_parameter / unsupported_value
         ├── AuthenticationError         401 authentication_error
         ├── PermissionDeniedError       403 permission_error
-        ├── NotFoundError               404 not_found_error
+        ├── NotFoundError               404 invalid_request_error, as OpenAI's
         ├── MethodNotAllowedError       405 invalid_request_error
         ├── ConflictError               409 conflict_error
         ├── PayloadTooLargeError        413 invalid_request_error
@@ -133,7 +133,8 @@ class NotFoundError(APIError):
     """Missing, malformed and foreign ids give this one answer."""
 
     status = 404
-    default_type = "not_found_error"
+    default_type = "invalid_request_error"
+    default_code = "not_found"
 
 
 class MethodNotAllowedError(APIError):

@@ -5,12 +5,15 @@ Engines yield them in lists: what came together stays together, so that a burst 
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import Struct
 
 from antiphon.protocol.parts import Logprob
 
 __all__ = [
     "Delta",
+    "RawItemDelta",
     "ReasoningDelta",
     "RefusalDelta",
     "Stop",
@@ -54,6 +57,12 @@ class ToolCallDelta(Struct, frozen=True):
     text: str
 
 
+class RawItemDelta(Struct, frozen=True):
+    """A whole output item of a type that the assembler does not build; an item without an id gets one."""
+
+    body: dict[str, Any]
+
+
 class TokenUsage(Struct, frozen=True):
     """Tokens of one turn, as the engine counted them."""
 
@@ -70,5 +79,5 @@ class Stop(Struct, frozen=True):
     usage: TokenUsage
 
 
-Delta = TextDelta | ReasoningDelta | RefusalDelta | ToolCallStart | ToolCallDelta | Stop
+Delta = TextDelta | ReasoningDelta | RefusalDelta | ToolCallStart | ToolCallDelta | RawItemDelta | Stop
 """Any of them."""

@@ -59,7 +59,7 @@ class Reasoning(Struct, tag="reasoning"):
     """A model's thinking; `summary` is always there, `content` where the raw text is known."""
 
     id: str | None = None
-    summary: list[SummaryText] = msgspec.field(default_factory=list[SummaryText])
+    summary: list[SummaryText] | None = msgspec.field(default_factory=list[SummaryText])
     content: list[ReasoningText] | None | UnsetType = UNSET
     encrypted_content: str | None | UnsetType = UNSET
     status: str | None = "completed"
@@ -156,6 +156,16 @@ _DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
 }
 
 
+_OPTIONAL_FIELDS: dict[type, tuple[str, ...]] = {
+    Message: ("status", "phase"),
+    Reasoning: ("status", "content", "encrypted_content"),
+    FunctionCall: ("status", "namespace", "caller"),
+    FunctionCallOutput: ("status", "name", "namespace", "caller"),
+    CustomToolCall: ("status", "namespace", "caller"),
+    CustomToolCallOutput: ("status", "caller"),
+}
+
+
 class _EasyMessage(Struct):
     role: str
     content: str | list[ContentPart]
@@ -207,10 +217,17 @@ def _decode(raw: Raw | bytes) -> Item:
 
 
 def _normalize(item: Item, path: str) -> None:
+    """Give content as parts, and take an explicit null as an absent field (client-contract 4.4)."""
     if isinstance(item, Message):
         _normalize_message(item, path)
-    elif isinstance(item, FunctionCallOutput | CustomToolCallOutput) and not isinstance(item.output, str):
-        item.output = [_input_part(part) for part in item.output]
+    elif isinstance(item, FunctionCallOutput | CustomToolCallOutput):
+        if not isinstance(item.output, str):
+            item.output = [_input_part(part) for part in item.output]
+    elif isinstance(item, Reasoning) and item.summary is None:
+        item.summary = []
+    for field in _OPTIONAL_FIELDS.get(type(item), ()):
+        if getattr(item, field) is None:
+            setattr(item, field, "completed" if field == "status" else UNSET)
 
 
 def _normalize_message(message: Message, path: str) -> None:
@@ -220,8 +237,6 @@ def _normalize_message(message: Message, path: str) -> None:
             param=f"{path}.role",
             code="invalid_value",
         )
-    if message.status is None:
-        message.status = "completed"
     assistant = message.role == "assistant"
     content = message.content
     if isinstance(content, str):
@@ -242,6 +257,16 @@ def _input_part(part: ContentPart) -> ContentPart:
     if isinstance(part, InputImage):
         if part.detail is None:
             part.detail = "auto"
+        return part
+    if isinstance(part, OutputText):
+        if part.annotations is None:
+            part.annotations = []
+        if part.logprobs is None:
+            part.logprobs = []
+        return part
+    if isinstance(part, InputText):
+        if part.prompt_cache_breakpoint is None:
+            part.prompt_cache_breakpoint = UNSET
         return part
     if isinstance(part, TextPart):
         return InputText(text=part.text)

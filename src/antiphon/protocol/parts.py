@@ -105,8 +105,8 @@ class OutputText(Struct, tag="output_text"):
     """Text that a model wrote, with citations and, on request, log probabilities."""
 
     text: str
-    annotations: list[Annotation] = msgspec.field(default_factory=list[Annotation])
-    logprobs: list[Logprob] = msgspec.field(default_factory=list[Logprob])
+    annotations: list[Annotation] | None = msgspec.field(default_factory=list[Annotation])
+    logprobs: list[Logprob] | None = msgspec.field(default_factory=list[Logprob])
 
 
 class Refusal(Struct, tag="refusal"):

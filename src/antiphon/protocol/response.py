@@ -104,8 +104,8 @@ class Response(Struct):
     usage: Usage | None = None
     user: str | None = None
     metadata: dict[str, str] = msgspec.field(default_factory=dict[str, str])
-    presence_penalty: float = 0
-    frequency_penalty: float = 0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
 
 
 def output_text(output: list[Any]) -> str:

@@ -1,0 +1,329 @@
+"""The scripted engine: deterministic, obeys directives in the last user text, and honours every choice and format.
+
+It is a real engine with an exact answer, so that tests of clients and of the server need no luck. One delta is one
+token. Directives are lines of the last message, when that is a user message; after the output of a tool the answer is
+`FINAL: ` and that output. See `docs/guide/scripted.md` for the list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from msgspec import Struct
+
+from antiphon.engines.base import Capabilities, Engine, PreparedTurn
+from antiphon.errors import (
+    APIError,
+    AuthenticationError,
+    ConflictError,
+    ContextOverflowError,
+    EngineError,
+    InternalError,
+    InvalidRequestError,
+    NotFoundError,
+    PermissionDeniedError,
+    RateLimitError,
+    UnavailableError,
+)
+from antiphon.machine.deltas import (
+    Delta,
+    RawItemDelta,
+    ReasoningDelta,
+    RefusalDelta,
+    Stop,
+    TextDelta,
+    TokenUsage,
+    ToolCallDelta,
+    ToolCallStart,
+)
+from antiphon.prompt.instance import smallest_instance
+from antiphon.prompt.prompt import ChatMessage, Prompt
+from antiphon.protocol.json import encode, loads
+from antiphon.protocol.parts import Logprob
+from antiphon.protocol.tools import CustomTool
+
+__all__ = ["RAW_ITEMS_SWITCH", "ScriptedEngine"]
+
+RAW_ITEMS_SWITCH = "ANTIPHON_SCRIPTED_RAW_ITEMS"
+GREETING = "Hello from scripted."
+CHARACTERS_A_TOKEN = 4
+ARGUMENT_PIECE = 8
+BURST = 64
+
+_ERRORS: dict[int, type[APIError]] = {
+    400: InvalidRequestError,
+    401: AuthenticationError,
+    403: PermissionDeniedError,
+    404: NotFoundError,
+    409: ConflictError,
+    429: RateLimitError,
+    500: InternalError,
+}
+_DIRECTIVE = re.compile(r"^!([A-Z]+)(\d*)(?: (.*))?$")
+_WORD = re.compile(r"\S+\s*|\s+")
+
+
+class _Fault(Struct, frozen=True):
+    """A place in the script where the engine fails; `silent` as a process that dies without a word."""
+
+    silent: bool = False
+
+
+class _Script(Struct):
+    """What a turn generates, piece by piece, and the seconds between pieces."""
+
+    pieces: list[Delta | _Fault]
+    pause: float = 0.0
+    cut: bool = False
+
+
+class ScriptedEngine(Engine):
+    """Serves the model `scripted`; `context_length` is counted in its own tokens of four characters."""
+
+    name = "scripted"
+
+    def __init__(self, context_length: int = 1_000_000) -> None:
+        self._capabilities = Capabilities(
+            context_length=context_length,
+            media=frozenset({"image", "audio", "video", "file"}),
+            forced_tools=True,
+            formats=frozenset({"text", "json_object", "json_schema"}),
+            logprobs=True,
+        )
+        self._started = False
+
+    @property
+    def ready(self) -> bool:
+        """True from start to close."""
+        return self._started
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Everything."""
+        return self._capabilities
+
+    async def start(self) -> None:
+        """Nothing to load."""
+        self._started = True
+
+    async def close(self) -> None:
+        """Nothing to free."""
+        self._started = False
+
+    async def prepare(self, prompt: Prompt) -> PreparedTurn:
+        """Count the prompt and raise the HTTP error that a directive asks for."""
+        tokens = _count(prompt.messages)
+        if tokens >= self._capabilities.context_length:
+            raise ContextOverflowError(tokens, self._capabilities.context_length)
+        for name, number, _ in _directives(prompt.messages):
+            if name == "ERR":
+                raise _http_error(int(number or 500))
+        return PreparedTurn(prompt=prompt, input_tokens=tokens)
+
+    async def generate(self, turn: PreparedTurn) -> AsyncGenerator[Sequence[Delta]]:
+        """The script of the prompt, cut at the token limit; in bursts where it has no pauses."""
+        script = _write_script(turn.prompt)
+        limit = turn.prompt.max_output_tokens
+        room = self._capabilities.context_length - turn.input_tokens
+        limit = room if limit is None else min(limit, room)
+        count = thought = 0
+        burst: list[Delta] = []
+        reason = "length" if script.cut else "stop"
+        for piece in script.pieces:
+            if isinstance(piece, _Fault):
+                if burst:
+                    yield burst
+                raise EngineError("The engine died." if piece.silent else "The scripted engine failed, as asked.")
+            if not isinstance(piece, ToolCallStart | RawItemDelta):
+                if count == limit:
+                    reason = "length"
+                    break
+                count += 1
+                thought += isinstance(piece, ReasoningDelta)
+            burst.append(piece)
+            if script.pause or len(burst) >= BURST:
+                yield burst
+                burst = []
+                await asyncio.sleep(script.pause)
+        burst.append(Stop(reason, TokenUsage(turn.input_tokens, count, reasoning_tokens=thought)))
+        yield burst
+
+
+def _count(messages: Sequence[ChatMessage]) -> int:
+    """Tokens of a prompt: one a message, and one for each four characters begun."""
+    total = len(messages)
+    for message in messages:
+        content = message.content
+        length = len(content) if isinstance(content, str) else len(encode(content))
+        for call in message.tool_calls:
+            length += len(call.name) + len(call.arguments)
+        total += -(-(length + len(message.reasoning)) // CHARACTERS_A_TOKEN)
+    return total
+
+
+def _directives(messages: Sequence[ChatMessage]) -> Iterator[tuple[str, str, str]]:
+    """Name, number and rest of each directive of the last message, if a user wrote it."""
+    if not messages or messages[-1].role != "user":
+        return
+    for line in messages[-1].text().splitlines():
+        match = _DIRECTIVE.match(line.strip())
+        if match:
+            yield match.group(1), match.group(2), match.group(3) or ""
+
+
+def _http_error(status: int) -> APIError:
+    message = f"The scripted engine answers {status}, as asked."
+    if status >= 500 and status != 500:
+        return UnavailableError(message) if status == 503 else InternalError(message, http_status=status)
+    kind = _ERRORS.get(status, InvalidRequestError)
+    return kind(message, http_status=status)
+
+
+def _write_script(prompt: Prompt) -> _Script:
+    last = prompt.messages[-1] if prompt.messages else None
+    if last is not None and last.role == "tool":
+        return _Script(_words("FINAL: " + last.text()))
+    before = prompt.messages[-2] if len(prompt.messages) > 1 else None
+    if last is not None and before is not None and before.role == "tool" and not last.text():
+        # The images of a tool output come in a user message of their own (M17).
+        return _Script(_words("FINAL: " + before.text()))
+    script = _Script([])
+    answered = False
+    for name, number, rest in _directives(prompt.messages):
+        answered |= _obey(script, prompt, name, number, rest)
+    _force(script, prompt, answered)
+    return script
+
+
+def _obey(script: _Script, prompt: Prompt, name: str, number: str, rest: str) -> bool:
+    """Write one directive; True where it is an answer and not a mode."""
+    pieces = script.pieces
+    if name == "TEXT":
+        pieces += _words(rest)
+    elif name == "CALL":
+        called, _, arguments = rest.partition(" ")
+        pieces += _call(prompt, called, arguments.strip() or "{}")
+    elif name == "CUSTOM":
+        called, _, text = rest.partition(" ")
+        pieces += [ToolCallStart(called, custom=True), *_pieces(text)]
+    elif name == "REASON":
+        pieces += [ReasoningDelta(word) for word in _split(rest or "Let me think.")]
+        return False
+    elif name == "REFUSE":
+        pieces += [RefusalDelta(word) for word in _split(rest or "I cannot help with that.")]
+    elif name == "COUNT":
+        last = int(rest or number or 0)
+        pieces += [TextDelta(f"{n} " if n < last else str(n)) for n in range(1, last + 1)]
+    elif name == "ECHO":
+        pieces += _words(render_chatml(prompt.messages))
+    elif name == "INCOMPLETE":
+        pieces += _words(rest or "This is cut")
+        script.cut = True
+    elif name == "FAIL":
+        pieces += [*(_words(rest) or [TextDelta("This fails")]), _Fault()]
+    elif name == "STREAMERR":
+        pieces.insert(0, _Fault())
+    elif name == "CUT":
+        pieces += [*(_words(rest) or [TextDelta("This breaks")]), _Fault(silent=True)]
+    elif name == "ITEM" and os.environ.get(RAW_ITEMS_SWITCH) == "1":
+        pieces.append(RawItemDelta(loads(rest)))
+    elif name == "SLOW":
+        script.pause = float(rest or number or 0) / 1000
+        return False
+    else:
+        return False
+    return True
+
+
+def _force(script: _Script, prompt: Prompt, answered: bool) -> None:
+    """Honour the tool choice and the format over what the directives wrote."""
+    choice = prompt.choice
+    calls = [piece for piece in script.pieces if isinstance(piece, ToolCallStart)]
+    faulty = any(isinstance(piece, _Fault) for piece in script.pieces)
+    if choice.mode == "required":
+        if not faulty and not (calls and all(call.name in choice.allowed for call in calls)):
+            thinking: list[Delta | _Fault] = [p for p in script.pieces if isinstance(p, ReasoningDelta)]
+            script.pieces = thinking + _smallest_call(prompt)
+        return
+    if calls and (choice.mode == "none" or (prompt.tools and not _permitted(calls, prompt))):
+        script.pieces = _without_calls(script.pieces)
+        answered = bool(script.pieces)
+    if answered:
+        if _constrained(prompt) and not calls and not faulty and not script.cut and not _refused(script):
+            script.pieces = [p for p in script.pieces if isinstance(p, ReasoningDelta)] + _formatted(prompt)
+        return
+    script.pieces += _formatted(prompt) if _constrained(prompt) else _words(GREETING)
+
+
+def _permitted(calls: list[ToolCallStart], prompt: Prompt) -> bool:
+    declared = {tool.name for tool in prompt.tools}
+    return all(call.name in prompt.choice.allowed or call.name not in declared for call in calls)
+
+
+def _refused(script: _Script) -> bool:
+    return any(isinstance(piece, RefusalDelta) for piece in script.pieces)
+
+
+def _without_calls(pieces: list[Delta | _Fault]) -> list[Delta | _Fault]:
+    return [piece for piece in pieces if not isinstance(piece, ToolCallStart | ToolCallDelta)]
+
+
+def _constrained(prompt: Prompt) -> bool:
+    return prompt.format is not None and prompt.format.type != "text"
+
+
+def _formatted(prompt: Prompt) -> list[Delta | _Fault]:
+    schema = prompt.format.schema if prompt.format is not None and prompt.format.type == "json_schema" else {}
+    return [TextDelta(piece) for piece in _chunks(encode(smallest_instance(schema)).decode())]
+
+
+def _smallest_call(prompt: Prompt) -> list[Delta | _Fault]:
+    tools = {tool.name: tool for tool in prompt.tools}
+    tool = tools[prompt.choice.allowed[0]]
+    if isinstance(tool, CustomTool):
+        return [ToolCallStart(tool.name, custom=True), *_pieces("a")]
+    return _call(prompt, tool.name, encode(smallest_instance(tool.parameters or {})).decode())
+
+
+def _call(prompt: Prompt, name: str, arguments: str) -> list[Delta | _Fault]:
+    namespace, separator, bare = name.partition("::")
+    start = ToolCallStart(bare, namespace=namespace) if separator else ToolCallStart(name)
+    return [start, *_pieces(arguments)]
+
+
+def _pieces(text: str) -> list[Delta | _Fault]:
+    return [ToolCallDelta(piece) for piece in _chunks(text)]
+
+
+def _chunks(text: str) -> list[str]:
+    return [text[start : start + ARGUMENT_PIECE] for start in range(0, len(text), ARGUMENT_PIECE)]
+
+
+def _split(text: str) -> list[str]:
+    return _WORD.findall(text)
+
+
+def _words(text: str) -> list[Delta | _Fault]:
+    return [TextDelta(word, [Logprob(word, list(word.encode()), 0.0, [])]) for word in _split(text)]
+
+
+def render_chatml(messages: Sequence[ChatMessage]) -> str:
+    """The prompt as ChatML, with calls, thinking and media spelled out, as `!ECHO` shows it."""
+    blocks: list[str] = []
+    for message in messages:
+        body: list[str] = []
+        if message.reasoning:
+            body.append(f"<think>{message.reasoning}</think>")
+        content = message.content
+        if isinstance(content, str):
+            body += [content] if content else []
+        else:
+            body += [part["text"] if part.get("type") == "text" else encode(part).decode() for part in content]
+        body += [
+            "<tool_call>" + encode({"name": call.name, "arguments": call.arguments}).decode() + "</tool_call>"
+            for call in message.tool_calls
+        ]
+        blocks.append(f"<|im_start|>{message.role}\n" + "\n".join(body) + "<|im_end|>\n")
+    return "".join(blocks) + "<|im_start|>assistant\n"

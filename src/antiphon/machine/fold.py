@@ -1,0 +1,164 @@
+"""The fold: what the events of a response add up to.
+
+`fold(all events)` is the object of the terminal event and of `GET` (law 1); the fold of a prefix is the snapshot that
+was true there. The same fold serves the live log, a replay and the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
+
+from msgspec import UNSET
+
+from antiphon.protocol import events as e
+from antiphon.protocol.items import Message, Reasoning
+from antiphon.protocol.parts import OutputText, ReasoningText, Refusal, SummaryText
+from antiphon.protocol.response import Response, output_text
+
+__all__ = ["Fold", "fold"]
+
+
+class Fold:
+    """The state of a response after the events applied so far.
+
+    Text arrives in pieces and is joined only when someone looks, so that a delta costs the same however long the text.
+    """
+
+    def __init__(self) -> None:
+        self.response: Response | None = None
+        self._pieces: dict[tuple[str, int, int], list[str]] = {}
+
+    def apply(self, event: Any) -> None:  # noqa: ANN401 - any event struct
+        """Take one event in; events without a rule change nothing."""
+        rule = self._rules.get(type(event))
+        if rule is not None:
+            rule(self, event)
+
+    def snapshot(self) -> Response:
+        """The response as it stands, with all text that has arrived.
+
+        Raises:
+            LookupError: no event has come yet.
+        """
+        response = self.response
+        if response is None:
+            raise LookupError("the log is empty")
+        for (field, output_index, index), pieces in self._pieces.items():
+            text = "".join(pieces)
+            pieces[:] = [text]
+            item = response.output[output_index]
+            if index < 0:
+                setattr(item, field, text)
+            else:
+                parts = item.summary if field == "summary" else item.content
+                part = parts[index]
+                if isinstance(part, Refusal):
+                    part.refusal = text
+                else:
+                    part.text = text
+        return response
+
+    def _lifecycle(self, event: Any) -> None:  # noqa: ANN401
+        incoming: Response = event.response
+        current = self.response
+        if current is None:
+            self.response = incoming
+            return
+        if incoming is current:
+            return
+        current.status = incoming.status
+        current.error = incoming.error
+        current.incomplete_details = incoming.incomplete_details
+        current.usage = incoming.usage
+        current.completed_at = incoming.completed_at
+        current.service_tier = incoming.service_tier
+        if isinstance(event, e.TERMINAL_EVENTS):
+            current.output_text = output_text(current.output)
+
+    def _output(self) -> list[Any]:
+        if self.response is None:
+            raise LookupError("the log is empty")
+        return self.response.output
+
+    def _item_added(self, event: e.OutputItemAdded) -> None:
+        self._output().append(event.item)
+
+    def _item_done(self, event: e.OutputItemDone) -> None:
+        self._output()[event.output_index] = event.item
+        for field in ("arguments", "input"):
+            self._pieces.pop((field, event.output_index, -1), None)
+
+    def _part_added(self, event: e.ContentPartAdded) -> None:
+        item = self._output()[event.output_index]
+        part: Any = event.part
+        if isinstance(item, Reasoning):
+            if item.content is UNSET or item.content is None:
+                item.content = []
+            item.content.append(ReasoningText(text=part.text))
+        elif isinstance(item, Message) and not isinstance(item.content, str):
+            fresh: Any = Refusal(refusal="") if isinstance(part, Refusal) else OutputText(text="")
+            item.content.append(fresh)
+        self._pieces["content", event.output_index, event.content_index] = []
+
+    def _part_done(self, event: e.ContentPartDone) -> None:
+        item = self._output()[event.output_index]
+        item.content[event.content_index] = event.part
+        self._pieces.pop(("content", event.output_index, event.content_index), None)
+
+    def _delta(self, event: Any) -> None:  # noqa: ANN401
+        self._pieces["content", event.output_index, event.content_index].append(event.delta)
+
+    def _annotation(self, event: e.AnnotationAdded) -> None:
+        self._output()[event.output_index].content[event.content_index].annotations.append(event.annotation)
+
+    def _summary_added(self, event: e.ReasoningSummaryPartAdded) -> None:
+        self._output()[event.output_index].summary.append(SummaryText(text=""))
+        self._pieces["summary", event.output_index, event.summary_index] = []
+
+    def _summary_delta(self, event: e.ReasoningSummaryTextDelta) -> None:
+        self._pieces["summary", event.output_index, event.summary_index].append(event.delta)
+
+    def _summary_done(self, event: e.ReasoningSummaryPartDone) -> None:
+        self._output()[event.output_index].summary[event.summary_index] = event.part
+        self._pieces.pop(("summary", event.output_index, event.summary_index), None)
+
+    def _arguments(self, event: e.FunctionCallArgumentsDelta) -> None:
+        self._pieces.setdefault(("arguments", event.output_index, -1), []).append(event.delta)
+
+    def _input(self, event: e.CustomToolCallInputDelta) -> None:
+        self._pieces.setdefault(("input", event.output_index, -1), []).append(event.delta)
+
+    _rules: ClassVar[dict[type, Callable[[Fold, Any], None]]] = {
+        e.ResponseCreated: _lifecycle,
+        e.ResponseQueued: _lifecycle,
+        e.ResponseInProgress: _lifecycle,
+        e.ResponseCompleted: _lifecycle,
+        e.ResponseIncomplete: _lifecycle,
+        e.ResponseFailed: _lifecycle,
+        e.OutputItemAdded: _item_added,
+        e.OutputItemDone: _item_done,
+        e.ContentPartAdded: _part_added,
+        e.ContentPartDone: _part_done,
+        e.OutputTextDelta: _delta,
+        e.RefusalDelta: _delta,
+        e.ReasoningTextDelta: _delta,
+        e.AnnotationAdded: _annotation,
+        e.ReasoningSummaryPartAdded: _summary_added,
+        e.ReasoningSummaryTextDelta: _summary_delta,
+        e.ReasoningSummaryPartDone: _summary_done,
+        e.FunctionCallArgumentsDelta: _arguments,
+        e.CustomToolCallInputDelta: _input,
+    }
+
+
+def fold(events: Iterable[Any]) -> Response:
+    """The response that these events add up to.
+
+    Raises:
+        LookupError: there are none.
+    """
+    state = Fold()
+    for event in events:
+        state.apply(event)
+    return state.snapshot()

@@ -1,0 +1,104 @@
+"""The event log of one response: numbers events, checks them, folds them and encodes each exactly once.
+
+`frames[n]` is the whole SSE frame of event n, as it is sent live, stored and replayed (law 2).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from antiphon.machine.fold import Fold
+from antiphon.machine.transitions import Transitions
+from antiphon.protocol import events as e
+from antiphon.protocol.json import encode
+from antiphon.protocol.response import IncompleteDetails, Response, ResponseError, Usage, output_text
+
+__all__ = ["EventLog"]
+
+_PREFIXES: dict[type, bytes] = {
+    kind: b"event: " + kind.TYPE.encode() + b"\ndata: " for kind in e.Event.__args__
+}
+
+_OPEN_RESPONSES_NAMES = {
+    e.ReasoningTextDelta: "response.reasoning.delta",
+    e.ReasoningTextDone: "response.reasoning.done",
+}
+"""What the Open Responses dialect calls the raw reasoning events (responses-api 8.4)."""
+
+
+class EventLog:
+    """Append-only. The response object it folds is the one that lifecycle events carry.
+
+    `dialect` is `openai` or `openresponses` and fixed for the life of the log.
+    """
+
+    def __init__(self, response: Response, dialect: str = "openai") -> None:
+        self.frames: list[bytes] = []
+        self.response = response
+        self._fold = Fold()
+        self._transitions = Transitions()
+        self._renamed = _OPEN_RESPONSES_NAMES if dialect == "openresponses" else {}
+
+    @property
+    def ended(self) -> bool:
+        """Whether the terminal event has been appended."""
+        return self._transitions.ended
+
+    def append(self, event: Any) -> None:  # noqa: ANN401 - any event struct
+        """Number, check, fold and encode one event.
+
+        Raises:
+            IllegalTransitionError: the event may not come here; the log is unchanged.
+        """
+        self._transitions.move(event)
+        event.sequence_number = len(self.frames)
+        self.frames.append(self._encode(event))
+        self._fold.apply(event)
+
+    def open(self) -> None:
+        """Append `response.created` and `response.in_progress`."""
+        self.append(e.ResponseCreated(response=self.response))
+        self.append(e.ResponseInProgress(response=self.response))
+
+    def snapshot(self) -> Response:
+        """The response as it stands after the last event."""
+        return self._fold.snapshot()
+
+    def complete(self, usage: Usage, now: int) -> None:
+        """End as `completed`; `now` in seconds since the epoch."""
+        self.response.status = "completed"
+        self.response.completed_at = now
+        self._end(e.ResponseCompleted, usage)
+
+    def incomplete(self, reason: str, usage: Usage | None) -> None:
+        """End as `incomplete` for that reason."""
+        self.response.status = "incomplete"
+        self.response.incomplete_details = IncompleteDetails(reason)
+        self._end(e.ResponseIncomplete, usage)
+
+    def cancel(self) -> None:
+        """End as `cancelled`; its terminal event is `response.incomplete`, since no client knows another."""
+        self.response.status = "cancelled"
+        self._end(e.ResponseIncomplete, None)
+
+    def fail(self, error: ResponseError, param: str | None = None) -> None:
+        """End as `failed`: an `error` event in both shapes, then `response.failed` (responses-api 6.2)."""
+        nested = {"type": error.type, "code": error.code, "message": error.message, "param": param}
+        self.append(e.ErrorEvent(code=error.code, message=error.message, param=param, error=nested))
+        self.response.status = "failed"
+        self.response.error = error
+        self._end(e.ResponseFailed, None)
+
+    def _end(self, kind: type[Any], usage: Usage | None) -> None:
+        self.response.usage = usage
+        self.response.output_text = output_text(self.response.output)
+        self.append(kind(response=self.response))
+
+    def _encode(self, event: Any) -> bytes:  # noqa: ANN401
+        kind = type(event)
+        data = encode(event)
+        name = self._renamed.get(kind)
+        if name is None:
+            return _PREFIXES[kind] + data + b"\n\n"
+        wire = name.encode()
+        return b"event: " + wire + b"\ndata: " + data.replace(kind.TYPE.encode(), wire, 1) + b"\n\n"

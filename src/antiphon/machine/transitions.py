@@ -1,0 +1,230 @@
+"""Which event may follow which, as tables.
+
+Rule 1: everything that decides whether an event is legal is in this file.
+Rule 2: this file knows nothing of engines, stores or transports.
+
+Three kinds of subject have a state of their own: the response, each item (by `output_index`) and each part of an item
+(by item and index, content and summary parts apart). An event moves the state of exactly one subject. Beside the
+tables, five laws hold (responses-api 6.1): numbers run from 0 without gaps (the log gives them); `output_index` is
+dense; an item keeps the id it began with; an item ends only when its parts have ended; the terminal event comes once,
+when no item is open, and nothing comes after it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from antiphon.protocol import events as e
+
+__all__ = ["IllegalTransitionError", "Transitions"]
+
+NEW: Final = "new"
+CREATED: Final = "created"
+QUEUED: Final = "queued"
+IN_PROGRESS: Final = "in progress"
+FAILING: Final = "failing"
+ENDED: Final = "ended"
+
+RESPONSE: dict[str, dict[type, str]] = {
+    NEW: {e.ResponseCreated: CREATED},
+    CREATED: {
+        e.ResponseQueued: QUEUED,
+        e.ResponseInProgress: IN_PROGRESS,
+        e.ErrorEvent: FAILING,
+        e.ResponseFailed: ENDED,
+        e.ResponseIncomplete: ENDED,
+    },
+    QUEUED: {
+        e.ResponseInProgress: IN_PROGRESS,
+        e.ErrorEvent: FAILING,
+        e.ResponseFailed: ENDED,
+        e.ResponseIncomplete: ENDED,
+    },
+    IN_PROGRESS: {
+        e.ErrorEvent: FAILING,
+        e.ResponseCompleted: ENDED,
+        e.ResponseIncomplete: ENDED,
+        e.ResponseFailed: ENDED,
+    },
+    FAILING: {e.ResponseFailed: ENDED},
+    ENDED: {},
+}
+"""State of the response → event → next state."""
+
+ITEM_OPENS: dict[str, str] = {
+    "message": "message",
+    "reasoning": "reasoning",
+    "function_call": "function call",
+    "custom_tool_call": "custom call",
+}
+"""Item type → the state in which an item of it begins; any other type begins as `other`."""
+
+ITEM: dict[type, dict[str, str]] = {
+    e.FunctionCallArgumentsDelta: {"function call": "function call"},
+    e.FunctionCallArgumentsDone: {"function call": "called"},
+    e.CustomToolCallInputDelta: {"custom call": "custom call"},
+    e.CustomToolCallInputDone: {"custom call": "called"},
+    e.OutputItemDone: {"message": "done", "reasoning": "done", "called": "done", "other": "done"},
+}
+"""Event → state of the item → next state."""
+
+PART_OPENS: dict[type, dict[str, str]] = {
+    e.ContentPartAdded: {"output_text": "text", "refusal": "refusal", "reasoning_text": "reasoning"},
+    e.ReasoningSummaryPartAdded: {"summary_text": "summary"},
+}
+"""Event → type of the part → the state in which it begins."""
+
+PART_HOLDERS: dict[str, frozenset[str]] = {
+    "text": frozenset({"message"}),
+    "refusal": frozenset({"message"}),
+    "reasoning": frozenset({"reasoning"}),
+    "summary": frozenset({"reasoning"}),
+}
+"""State in which a part begins → the states of an item that may hold it."""
+
+PART: dict[type, dict[str, str]] = {
+    e.OutputTextDelta: {"text": "text"},
+    e.AnnotationAdded: {"text": "text"},
+    e.OutputTextDone: {"text": "whole"},
+    e.RefusalDelta: {"refusal": "refusal"},
+    e.RefusalDone: {"refusal": "whole"},
+    e.ReasoningTextDelta: {"reasoning": "reasoning"},
+    e.ReasoningTextDone: {"reasoning": "whole"},
+    e.ContentPartDone: {"whole": "done"},
+    e.ReasoningSummaryTextDelta: {"summary": "summary"},
+    e.ReasoningSummaryTextDone: {"summary": "whole"},
+    e.ReasoningSummaryPartDone: {"whole": "done"},
+}
+"""Event → state of the part → next state."""
+
+_SUMMARY_EVENTS = frozenset(
+    {
+        e.ReasoningSummaryPartAdded,
+        e.ReasoningSummaryPartDone,
+        e.ReasoningSummaryTextDelta,
+        e.ReasoningSummaryTextDone,
+    }
+)
+
+
+class IllegalTransitionError(Exception):
+    """An event that may not come here: a fault of ours, never of a caller."""
+
+
+class Transitions:
+    """The state of one log, checked and moved event by event."""
+
+    def __init__(self) -> None:
+        self._response = NEW
+        self._items: list[str] = []
+        self._ids: list[str] = []
+        self._parts: dict[tuple[bool, int, int], str] = {}
+        self._open_parts: dict[int, int] = {}
+        self._open_items = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether the terminal event has come."""
+        return self._response == ENDED
+
+    def move(self, event: Any) -> None:  # noqa: ANN401 - any event struct
+        """Check an event and move the state of its subject.
+
+        Raises:
+            IllegalTransitionError: the event may not come here.
+        """
+        kind = type(event)
+        row = PART.get(kind)
+        if row is not None:
+            self._move_part(event, row)
+        elif kind in ITEM:
+            self._move_item(event, ITEM[kind])
+        elif kind is e.OutputItemAdded:
+            self._open_item(event)
+        elif kind in PART_OPENS:
+            self._open_part(event)
+        else:
+            self._move_response(kind)
+
+    def _move_response(self, kind: type) -> None:
+        following = RESPONSE[self._response].get(kind)
+        if following is None:
+            raise IllegalTransitionError(f"{kind.__name__} while the response is {self._response}")
+        if following == ENDED and self._open_items:
+            raise IllegalTransitionError(f"{kind.__name__} while {self._open_items} items are open")
+        self._response = following
+
+    def _running(self, kind: type) -> None:
+        if self._response != IN_PROGRESS:
+            raise IllegalTransitionError(f"{kind.__name__} while the response is {self._response}")
+
+    def _open_item(self, event: e.OutputItemAdded) -> None:
+        self._running(e.OutputItemAdded)
+        if event.output_index != len(self._items):
+            raise IllegalTransitionError(f"output_index {event.output_index} after {len(self._items)} items")
+        kind, identity = _type_and_id(event.item)
+        self._items.append(ITEM_OPENS.get(kind, "other"))
+        self._ids.append(identity)
+        self._open_items += 1
+
+    def _move_item(self, event: Any, row: dict[str, str]) -> None:  # noqa: ANN401
+        self._running(type(event))
+        index: int = event.output_index
+        state = self._item_state(index)
+        following = row.get(state)
+        if following is None:
+            raise IllegalTransitionError(f"{type(event).__name__} while the item is {state}")
+        identity = _type_and_id(event.item)[1] if following == "done" else event.item_id
+        self._check_id(index, identity)
+        if following == "done":
+            if self._open_parts.get(index):
+                raise IllegalTransitionError("the item ends while a part of it is open")
+            self._open_items -= 1
+        self._items[index] = following
+
+    def _open_part(self, event: Any) -> None:  # noqa: ANN401
+        kind = type(event)
+        self._running(kind)
+        self._check_id(event.output_index, event.item_id)
+        state = PART_OPENS[kind].get(str(event.part.__struct_config__.tag))
+        holder = self._item_state(event.output_index)
+        if state is None or holder not in PART_HOLDERS[state]:
+            raise IllegalTransitionError(f"{kind.__name__} of that part while the item is {holder}")
+        key = _part_key(event)
+        if key in self._parts or (key[2] and (key[0], key[1], key[2] - 1) not in self._parts):
+            raise IllegalTransitionError(f"part index {key[2]} is taken or leaves a gap")
+        self._parts[key] = state
+        self._open_parts[key[1]] = self._open_parts.get(key[1], 0) + 1
+
+    def _move_part(self, event: Any, row: dict[str, str]) -> None:  # noqa: ANN401
+        key = _part_key(event)
+        state = self._parts.get(key)
+        following = row.get(state) if state is not None else None
+        if following is None or self._response != IN_PROGRESS:
+            raise IllegalTransitionError(f"{type(event).__name__} while the part is {state or 'absent'}")
+        self._check_id(key[1], event.item_id)
+        if following is not state:
+            self._parts[key] = following
+            if following == "done":
+                self._open_parts[key[1]] -= 1
+
+    def _item_state(self, index: int) -> str:
+        if not 0 <= index < len(self._items):
+            raise IllegalTransitionError(f"output_index {index} has not been added")
+        return self._items[index]
+
+    def _check_id(self, index: int, identity: str) -> None:
+        if not 0 <= index < len(self._ids) or self._ids[index] != identity:
+            raise IllegalTransitionError(f"item {index} has another id")
+
+
+def _part_key(event: Any) -> tuple[bool, int, int]:  # noqa: ANN401
+    if type(event) in _SUMMARY_EVENTS:
+        return True, event.output_index, event.summary_index
+    return False, event.output_index, event.content_index
+
+
+def _type_and_id(item: Any) -> tuple[str, str]:  # noqa: ANN401
+    if isinstance(item, dict):
+        return item["type"], item["id"]
+    return str(item.__struct_config__.tag), item.id

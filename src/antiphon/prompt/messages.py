@@ -1,0 +1,305 @@
+"""From items to chat messages, one item at a time.
+
+The builder's state after a response can be kept and continued by the next one, so that a chained turn converts only
+its own new items, and the messages of a chain are those of the same history sent inline (law 3).
+
+Rules: developer is system (M4); all system text leads, in order, since templates fail on late or repeated system
+messages; thinking goes to the next assistant turn and is dropped if a user or tool turn comes first (M14); images of
+tool outputs and of assistant and system messages move to a user message that follows (M17); an incomplete call is not
+replayed (issue 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec import UNSET, Struct
+
+from antiphon.errors import InvalidRequestError
+from antiphon.prompt.prompt import ChatMessage, ToolCall
+from antiphon.protocol.items import (
+    CustomToolCall,
+    CustomToolCallOutput,
+    FunctionCall,
+    FunctionCallOutput,
+    Item,
+    ItemReference,
+    Message,
+    RawItem,
+    Reasoning,
+)
+from antiphon.protocol.json import encode
+from antiphon.protocol.parts import (
+    ContentPart,
+    InputAudio,
+    InputFile,
+    InputImage,
+    InputText,
+    InputVideo,
+    OutputText,
+    ReasoningText,
+    Refusal,
+    SummaryText,
+    TextPart,
+    VideoUrlPart,
+)
+
+__all__ = ["IMAGE_NOTE", "Conversation", "MessageBuilder"]
+
+IMAGE_NOTE = "[Image output attached in the next message]"
+"""What ends a tool message whose images follow in a user message (M17)."""
+
+_CALL_BODY = ("arguments", "input", "action", "operation", "code", "queries")
+_NOTHING: frozenset[str] = frozenset()
+
+Parts = list[dict[str, Any]]
+
+
+class _OpenTurn(Struct, frozen=True):
+    """An assistant turn that may still get thinking, text or calls."""
+
+    reasoning: str = ""
+    text: tuple[str, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
+    images: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def begun(self) -> bool:
+        return bool(self.text or self.calls or self.images)
+
+
+_EMPTY_TURN = _OpenTurn()
+
+
+class Conversation(Struct, frozen=True):
+    """The messages of a part of a history, and what it leaves open for the next part.
+
+    `substance` says whether anything in it counts as input (M6); `media` are the kinds of media it holds.
+    """
+
+    system: tuple[str, ...] = ()
+    messages: tuple[ChatMessage, ...] = ()
+    open_turn: _OpenTurn = _EMPTY_TURN
+    media: frozenset[str] = _NOTHING
+    substance: bool = False
+
+
+EMPTY = Conversation()
+
+
+class MessageBuilder:
+    """Converts items; starts from what an earlier part of the history left open."""
+
+    def __init__(self, previous: Conversation = EMPTY) -> None:
+        self._system: list[str] = []
+        self._messages: list[ChatMessage] = []
+        self._turn = previous.open_turn
+        self._media: set[str] = set()
+        self._substance = False
+
+    def add(self, items: Iterable[Item]) -> None:
+        """Take items in, in order.
+
+        Raises:
+            InvalidRequestError: an image part holds neither a URL nor a file id.
+        """
+        for item in items:
+            self._add(item)
+
+    def conversation(self) -> Conversation:
+        """What the items so far give; the builder must not be used after."""
+        return Conversation(
+            tuple(self._system), tuple(self._messages), self._turn, frozenset(self._media), self._substance
+        )
+
+    def _add(self, item: Item) -> None:
+        if isinstance(item, Message):
+            self._message(item)
+        elif isinstance(item, Reasoning):
+            self._reasoning(item)
+        elif isinstance(item, FunctionCall):
+            if item.status != "incomplete":
+                self._call(ToolCall(item.call_id, _qualified(item.namespace, item.name), item.arguments))
+        elif isinstance(item, CustomToolCall):
+            if item.status != "incomplete":
+                arguments = encode({"input": item.input}).decode()
+                self._call(ToolCall(item.call_id, _qualified(item.namespace, item.name), arguments))
+        elif isinstance(item, FunctionCallOutput | CustomToolCallOutput):
+            self._output(item.call_id or "", item.output)
+        elif isinstance(item, RawItem):
+            self._raw(item)
+        else:
+            raise unresolved_reference(item)
+
+    def _message(self, item: Message) -> None:
+        content = item.content
+        parts: Sequence[ContentPart] = [InputText(content)] if isinstance(content, str) else content
+        if item.role == "assistant":
+            self._assistant(parts)
+            return
+        rendered = self._parts(parts)
+        if item.role == "user":
+            self._flush()
+            if rendered:
+                self._messages.append(ChatMessage("user", _content(rendered)))
+            return
+        text = _text(rendered)
+        if text:
+            self._system.append(text)
+        media = [part for part in rendered if part["type"] != "text"]
+        if media:
+            self._flush()
+            self._messages.append(ChatMessage("user", media))
+
+    def _assistant(self, parts: Sequence[ContentPart]) -> None:
+        rendered = self._parts(parts)
+        text = _text(rendered)
+        images = tuple(part for part in rendered if part["type"] != "text")
+        turn = self._turn
+        if turn.calls or turn.images:
+            self._flush()
+            turn = self._turn
+        if text or images:
+            self._turn = _OpenTurn(turn.reasoning, (*turn.text, text) if text else turn.text, (), images)
+
+    def _reasoning(self, item: Reasoning) -> None:
+        content = item.content
+        text = "" if content is UNSET or content is None else "\n".join(part.text for part in content)
+        if not text:
+            return
+        self._substance = True
+        if self._turn.begun:
+            self._flush()
+        before = self._turn.reasoning
+        self._turn = _OpenTurn(f"{before}\n{text}" if before else text)
+
+    def _call(self, call: ToolCall) -> None:
+        self._substance = True
+        turn = self._turn
+        self._turn = _OpenTurn(turn.reasoning, turn.text, (*turn.calls, call), turn.images)
+
+    def _output(self, call_id: str, output: str | Sequence[ContentPart]) -> None:
+        self._substance = True
+        self._flush()
+        if isinstance(output, str):
+            self._messages.append(ChatMessage("tool", output, tool_call_id=call_id))
+            return
+        rendered = self._parts(output)
+        images = [part for part in rendered if part["type"] == "image_url"]
+        lines = [
+            part["text"] if part["type"] == "text" else encode(part).decode()
+            for part in rendered
+            if part["type"] != "image_url"
+        ]
+        if images:
+            lines.append(IMAGE_NOTE)
+        self._messages.append(ChatMessage("tool", "\n".join(lines), tool_call_id=call_id))
+        if images:
+            self._messages.append(ChatMessage("user", images))
+
+    def _raw(self, item: RawItem) -> None:
+        """Calls and outputs of tools that others ran are told to the model as calls; other items are left out."""
+        body = item.body
+        call_id = body.get("call_id")
+        if not isinstance(call_id, str):
+            return
+        if item.type.endswith("_output"):
+            output = body.get("output")
+            self._output(call_id, output if isinstance(output, str) else encode(output).decode())
+        elif item.type.endswith("_call") and body.get("status") != "incomplete":
+            arguments = next((body[key] for key in _CALL_BODY if key in body), {})
+            text = arguments if isinstance(arguments, str) else encode(arguments).decode()
+            self._call(ToolCall(call_id, item.type.removesuffix("_call"), text))
+
+    def _flush(self) -> None:
+        """Close the assistant turn; thinking that no assistant turn followed is dropped (M14)."""
+        turn = self._turn
+        if turn.begun:
+            self._messages.extend(_closed(turn))
+        self._turn = _EMPTY_TURN
+
+    def _parts(self, parts: Sequence[ContentPart]) -> Parts:
+        rendered: Parts = []
+        for part in parts:
+            self._part(part, rendered)
+        return rendered
+
+    def _part(self, part: ContentPart, rendered: Parts) -> None:
+        if isinstance(part, InputText | OutputText | TextPart | ReasoningText | SummaryText):
+            if part.text.strip():
+                self._substance = True
+            rendered.append({"type": "text", "text": part.text})
+            return
+        if isinstance(part, Refusal):
+            self._substance = True
+            rendered.append({"type": "text", "text": part.refusal})
+            return
+        self._substance = True
+        if isinstance(part, InputImage):
+            self._media.add("image")
+            rendered.append(_image(part))
+        elif isinstance(part, InputFile):
+            self._media.add("file")
+            rendered.append({"type": "file", "file": {"filename": part.filename, "file_id": part.file_id}})
+        elif isinstance(part, InputAudio):
+            self._media.add("audio")
+            rendered.append({"type": "input_audio", "input_audio": part.input_audio})
+        elif isinstance(part, InputVideo | VideoUrlPart):
+            self._media.add("video")
+            url = part.video_url
+            rendered.append({"type": "video_url", "video_url": {"url": url} if isinstance(url, str) else url})
+        else:
+            self._media.add("image")
+            rendered.append({"type": "image_url", "image_url": part.image_url})
+
+
+def assemble(chain: Iterable[Conversation], instructions: str | None) -> list[ChatMessage]:
+    """The messages of a whole history: instructions and all system text first, then the turns."""
+    system: list[str] = [instructions] if instructions else []
+    messages: list[ChatMessage] = []
+    last = EMPTY
+    for part in chain:
+        system.extend(part.system)
+        messages.extend(part.messages)
+        last = part
+    if last.open_turn.begun:
+        messages.extend(_closed(last.open_turn))
+    if system:
+        messages.insert(0, ChatMessage("system", "\n\n".join(system)))
+    return messages
+
+
+def unresolved_reference(item: ItemReference) -> InvalidRequestError:
+    """The 400 for a reference to an item that is not stored in this scope."""
+    return InvalidRequestError(f"Item with id '{item.id}' not found.", param="input", code="item_not_found")
+
+
+def _closed(turn: _OpenTurn) -> Iterable[ChatMessage]:
+    yield ChatMessage("assistant", "\n".join(turn.text), turn.reasoning, turn.calls)
+    if turn.images:
+        yield ChatMessage("user", list(turn.images))
+
+
+def _image(part: InputImage) -> dict[str, Any]:
+    if part.image_url is not None:
+        return {"type": "image_url", "image_url": {"url": part.image_url, "detail": part.detail or "auto"}}
+    if part.file_id is not None:
+        return {"type": "image_url", "image_url": {"file_id": part.file_id, "detail": part.detail or "auto"}}
+    raise InvalidRequestError(
+        "An input_image needs 'image_url' or 'file_id'.", param="input", code="missing_required_parameter"
+    )
+
+
+def _text(parts: Parts) -> str:
+    return "\n".join(part["text"] for part in parts if part["type"] == "text")
+
+
+def _content(parts: Parts) -> str | Sequence[Mapping[str, Any]]:
+    if all(part["type"] == "text" for part in parts):
+        return _text(parts)
+    return parts
+
+
+def _qualified(namespace: Any, name: str) -> str:  # noqa: ANN401 - str, None or UNSET
+    return f"{namespace}__{name}" if isinstance(namespace, str) and namespace else name

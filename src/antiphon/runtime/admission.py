@@ -1,0 +1,29 @@
+"""Admission: a bound on the responses that are generated or wait for a slot at the same time (M40)."""
+
+from __future__ import annotations
+
+from antiphon.errors import ServerBusyError
+
+__all__ = ["Admission"]
+
+
+class Admission:
+    """Counts the requests that are in; more than `limit` are refused at once, with a hint when to come back."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.running = 0
+
+    def enter(self) -> None:
+        """Take a place.
+
+        Raises:
+            ServerBusyError: all places are taken.
+        """
+        if self.running >= self.limit:
+            raise ServerBusyError("All slots are busy. Please try again later.", retry_after=1.0)
+        self.running += 1
+
+    def leave(self) -> None:
+        """Give the place back."""
+        self.running -= 1

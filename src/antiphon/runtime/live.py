@@ -1,0 +1,51 @@
+"""The live log: what a running response has published, and the readers that wait for more.
+
+The runner publishes; a reader drains slices. A reader that lags, or a burst, gets many events at once, so that wake-ups
+and writes do not grow with the number of events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from antiphon.machine.log import EventLog
+
+__all__ = ["LiveLog"]
+
+
+class LiveLog:
+    """Readers see `log.frames[:published]`; `closed` says that no more will come."""
+
+    def __init__(self, log: EventLog) -> None:
+        self.log = log
+        self.published = 0
+        self.closed = False
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def publish(self, upto: int | None = None) -> None:
+        """Let readers see the events before number `upto`, or all of them."""
+        self.published = len(self.log.frames) if upto is None else upto
+        self._wake()
+
+    def close(self) -> None:
+        """Publish all and end every reader's wait."""
+        self.published = len(self.log.frames)
+        self.closed = True
+        self._wake()
+
+    def slice(self, start: int) -> list[bytes]:
+        """The published frames from number `start` on."""
+        return self.log.frames[start : self.published]
+
+    def wait(self) -> asyncio.Future[None]:
+        """A future that is done at the next `publish` or `close`, or when a reader sets it itself."""
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        return future
+
+    def _wake(self) -> None:
+        if self._waiting:
+            for future in self._waiting:
+                if not future.done():
+                    future.set_result(None)
+            self._waiting.clear()
