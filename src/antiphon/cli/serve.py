@@ -1,0 +1,46 @@
+"""`antiphon serve`: refuse what is unsafe or cannot work, then run the server and say where it answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from antiphon.cli.access import check_access, check_libraries
+from antiphon.cli.models import ensure_models, models_wanted
+from antiphon.cli.options import GroupedCommand, read_settings, setting_options
+from antiphon.cli.terminal import TerminalAnnouncer
+
+__all__ = ["serve"]
+
+
+@setting_options()
+@click.command(cls=GroupedCommand)
+def serve(**params: Any) -> None:
+    """Serve models over the Responses API.
+
+    Without --model, the small default model smollm2 is served: a model to try the server with, not to work with. The
+    server listens on 127.0.0.1 and lets others in only with --api-key, or with --allow-unauthenticated.
+
+    \b
+    Examples:
+      antiphon serve
+      antiphon serve --model ~/models/qwen.gguf --alias 'gpt-5=qwen' --threads 8
+      antiphon serve --model scripted --store memory      deterministic, for tests
+      antiphon serve --host 0.0.0.0 --api-key "$KEY"
+      antiphon serve --config antiphon.toml
+
+    A flag with "repeatable" in its text may be given several times; its environment variable separates values by
+    commas.
+    """  # noqa: D301 - the escape is click's mark for lines to keep
+    settings = read_settings(params)
+    check_access(settings)
+    check_libraries(models_wanted(settings))
+    ensure_models(settings)
+    from antiphon.http.server import serve as run_server
+
+    announcer = TerminalAnnouncer(with_key=bool(settings.api_key))
+    try:
+        run_server(settings, announcer)
+    finally:
+        announcer.close()
