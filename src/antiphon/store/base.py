@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from msgspec import Struct
 
@@ -201,3 +202,11 @@ class Store(ABC):
     @abstractmethod
     async def sweep(self, now: float) -> int:
         """Make gone what has expired, and remove what nothing needs; the number of rows removed. `now` in seconds."""
+
+    def retain(self, scope: Scope, response_id: str) -> AbstractContextManager[None]:
+        """Keep the turns up to a response while one that descends from it is made but not stored yet.
+
+        Take it before the parent is looked up, and hold it until the child is in the store: a parent that goes in
+        between is a 404 at once, but the child's history stays whole. This one does nothing.
+        """
+        return nullcontext()

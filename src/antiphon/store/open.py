@@ -1,0 +1,81 @@
+"""Which store the settings ask for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from antiphon.errors import ConfigurationError
+from antiphon.settings import Settings
+from antiphon.store.base import Store, StoreLimits
+from antiphon.store.memory import MemoryStore
+from antiphon.store.sqlite import SQLiteStore
+
+__all__ = ["describe", "open_store", "store_limits"]
+
+_MEMORY = StoreLimits(max_entries=1024, max_bytes=256 * 1024 * 1024, ttl_seconds=3600)
+_SQLITE = StoreLimits(ttl_seconds=30 * 24 * 3600)
+_FILE_NAME = "antiphon.db"
+
+
+def store_limits(settings: Settings) -> StoreLimits:
+    """The limits that the settings set, and the store's own where they set none (M41)."""
+    default = _MEMORY if settings.store == "memory" else _SQLITE
+    entries = settings.responses_store_max_entries
+    size = settings.responses_store_max_bytes
+    ttl = settings.responses_store_ttl_secs
+    return StoreLimits(
+        max_entries=default.max_entries if entries is None else entries,
+        max_bytes=default.max_bytes if size is None else size,
+        ttl_seconds=default.ttl_seconds if ttl is None else ttl or None,
+    )
+
+
+def open_store(settings: Settings) -> Store | None:
+    """The store that the settings ask for, not opened yet; None where they turn persistence off.
+
+    Raises:
+        ConfigurationError: a store that this version does not have.
+    """
+    if settings.responses_store_max_entries == 0:
+        return None
+    limits = store_limits(settings)
+    if settings.store == "memory":
+        return MemoryStore(limits)
+    if "://" in settings.store:
+        scheme = settings.store.partition("://")[0]
+        raise ConfigurationError(
+            f"A store at a {scheme}:// address is not in this version. Use 'sqlite', 'memory' or a path to a file."
+        )
+    path = settings.data_path / _FILE_NAME if settings.store == "sqlite" else Path(settings.store).expanduser()
+    return SQLiteStore(path.absolute(), limits)
+
+
+def describe(store: Store | None, settings: Settings) -> str:
+    """One line for people: where the state lies and how long it stays."""
+    if store is None:
+        return "Responses are not stored (the limit of entries is 0)."
+    limits = store_limits(settings)
+    where = f"in {store.path}" if isinstance(store, SQLiteStore) else "in memory, until the server stops"
+    bounds: list[str] = []
+    if limits.ttl_seconds is not None:
+        bounds.append(f"for {_duration(limits.ttl_seconds)}")
+    if limits.max_entries is not None:
+        bounds.append(f"at most {limits.max_entries:,}")
+    if limits.max_bytes is not None:
+        bounds.append(f"at most {_size(limits.max_bytes)}")
+    return f"Responses are kept {where}, {', '.join(bounds) or 'for ever'}."
+
+
+def _duration(seconds: float) -> str:
+    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= length and seconds % length == 0:
+            count = int(seconds // length)
+            return f"{count} {unit}{'' if count == 1 else 's'}"
+    return f"{seconds:g} second{'' if seconds == 1 else 's'}"
+
+
+def _size(size: int) -> str:
+    for unit, length in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= length and size % length == 0:
+            return f"{size // length} {unit}"
+    return f"{size:,} bytes"

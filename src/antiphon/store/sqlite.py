@@ -1,0 +1,283 @@
+"""The store in one SQLite file: the default.
+
+WAL with `synchronous=FULL`; one writer thread with group commit, a few reader threads. A method that writes returns
+when the write is on disk, and what is on disk is seen by every read that begins after.
+
+The TTL counts by the wall clock, since it outlives the process: a clock that is set forward makes responses expire
+early, and one that is set back makes them stay longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from antiphon.errors import ConfigurationError, UnavailableError
+from antiphon.store.base import (
+    ChainTurn,
+    EventBatch,
+    FinishedResponse,
+    InterruptedResponse,
+    NewResponse,
+    Scope,
+    Store,
+    StoredResponse,
+    StoreLimits,
+    StoreStatus,
+)
+from antiphon.store.queries import QUERIES
+from antiphon.store.sqlite_file import FileLock, connect, migrate, prepare_file
+from antiphon.store.sqlite_reader import Readers
+from antiphon.store.sqlite_rows import Key, Rows, unpack_offsets
+from antiphon.store.sqlite_writer import Writer
+
+__all__ = ["SQLiteStore"]
+
+T = TypeVar("T")
+_READERS = 2
+_SWEEP_STEP = 200
+
+
+class _Opened:
+    """What exists while the store is open."""
+
+    def __init__(self, connection: sqlite3.Connection, rows: Rows, writer: Writer, readers: Readers) -> None:
+        self.connection = connection
+        self.rows = rows
+        self.writer = writer
+        self.readers = readers
+
+
+class SQLiteStore(Store):
+    """Keeps responses in a SQLite file; one server per file.
+
+    `clock` gives the time in seconds since the epoch.
+    """
+
+    def __init__(self, path: Path, limits: StoreLimits, clock: Callable[[], float] = time.time) -> None:
+        self.path = path
+        self.limits = limits
+        self._clock = clock
+        self._lock = FileLock(path)
+        self._opened: _Opened | None = None
+        self._left_running: list[Key] = []
+        self._released: list[Key] = []
+
+    async def open(self) -> None:
+        """Open the file, creating or migrating it as needed.
+
+        Raises:
+            ConfigurationError: it cannot be used; the message names the file and says why and what to do.
+        """
+        connection, rows = await asyncio.to_thread(self._open_file)
+        readers = Readers(lambda: connect(self.path, read_only=True), _READERS)
+        self._opened = _Opened(connection, rows, Writer(connection, rows), readers)
+        await self._write(rows.remove_all_unneeded)
+
+    async def close(self) -> None:
+        """Finish what is under way, close the file and give the lock back."""
+        opened, self._opened = self._opened, None
+        if opened is None:
+            return
+        try:
+            if opened.rows.bounded:
+                await opened.writer.run(opened.rows.write_uses)
+        except UnavailableError:
+            # The order of use is a help, not a promise: a full disk must not keep the server from stopping.
+            pass
+        finally:
+            await opened.readers.close()
+            await opened.writer.close()
+            await asyncio.to_thread(opened.connection.close)
+            self._lock.release()
+
+    async def status(self) -> StoreStatus:
+        """Where it lies and what it holds; what has expired counts until it is swept."""
+        responses, items, size = self._open().rows.totals
+        return StoreStatus(str(self.path), True, responses, items, size)
+
+    async def create_response(self, scope: Scope, response: NewResponse) -> None:
+        """Begin a response.
+
+        Raises:
+            ConflictError: there is one by that id.
+            UnavailableError: it cannot be written now.
+        """
+        rows = self._open().rows
+        await self._write(lambda: rows.create(scope.tenant, response))
+
+    async def create_finished_response(self, scope: Scope, response: NewResponse, finished: FinishedResponse) -> None:
+        """Begin and end a response in one transaction.
+
+        Raises:
+            ConflictError: there is one by that id.
+            UnavailableError: it cannot be written now.
+        """
+        rows = self._open().rows
+        await self._write(lambda: rows.create(scope.tenant, response, finished))
+
+    async def append_events(self, scope: Scope, response_id: str, batch: EventBatch) -> None:
+        """Append a batch to a running response.
+
+        Raises:
+            ConflictError: a batch that begins with that event is there.
+            UnavailableError: it cannot be written now.
+        """
+        rows = self._open().rows
+        await self._write(lambda: rows.append(scope.tenant, response_id, batch))
+
+    async def finish_response(self, scope: Scope, finished: FinishedResponse) -> bool:
+        """End a response; False where it has ended already or is gone.
+
+        Raises:
+            UnavailableError: it cannot be written now.
+        """
+        rows = self._open().rows
+        return await self._write(lambda: rows.finish(scope.tenant, finished))
+
+    async def get_response(self, scope: Scope, response_id: str) -> StoredResponse | None:
+        """A response by id; counts as a use of it."""
+        row = await self._read_one("get_response", {**self._named(scope, response_id), "now": self._clock()})
+        if row is None:
+            return None
+        self._open().rows.use((scope.tenant, response_id))
+        return StoredResponse(response_id, *row)
+
+    async def delete_response(self, scope: Scope, response_id: str) -> bool:
+        """Make a response gone; False where there is none by that id.
+
+        Raises:
+            UnavailableError: it cannot be written now.
+        """
+        rows = self._open().rows
+        return await self._write(lambda: rows.delete((scope.tenant, response_id)))
+
+    async def chain(self, scope: Scope, response_id: str, known: str | None = None) -> list[ChainTurn]:
+        """The turns from the oldest ancestor to this response, those after `known` only where that is given."""
+        parameters = {**self._named(scope, response_id), "known": known, "now": self._clock()}
+        return await self._open().readers.run(lambda connection: _read_chain(connection, parameters))
+
+    async def events(self, scope: Scope, response_id: str, after: int = -1) -> list[EventBatch]:
+        """The batches of a response that hold events after that number."""
+        parameters = {**self._named(scope, response_id), "after": after, "now": self._clock()}
+        found = await self._read("events", parameters)
+        return [EventBatch(first, body, unpack_offsets(offsets)) for first, body, offsets in found]
+
+    async def get_items(self, scope: Scope, item_ids: Sequence[str]) -> dict[str, bytes]:
+        """The JSON of those items that are kept, by id."""
+        if not item_ids:
+            return {}
+        return dict(await self._read("get_items", {"tenant": scope.tenant, "ids": json.dumps(list(item_ids))}))
+
+    async def interrupted(self) -> list[InterruptedResponse]:
+        """Of every tenant, the responses that an earlier process left queued or in progress and that still are."""
+        found: list[InterruptedResponse] = []
+        for tenant, response_id in self._left_running:
+            scope = Scope(tenant)
+            response = await self.get_response(scope, response_id)
+            if response is not None and response.status in {"queued", "in_progress"}:
+                found.append(InterruptedResponse(scope, response, await self.events(scope, response_id)))
+        return found
+
+    async def sweep(self, now: float) -> int:
+        """Make gone what has expired by `now`, and remove what nothing needs; the number of rows removed.
+
+        Raises:
+            UnavailableError: it cannot be written now.
+        """
+        rows = self._open().rows
+        released, self._released = self._released, []
+        removed = await self._write(lambda: rows.remove_if_unneeded(released)) if released else 0
+        if rows.bounded:
+            await self._write(rows.write_uses)
+        # In steps, so that requests need not wait for all of it.
+        while True:
+            expired, gone = await self._write(lambda: rows.expire(now, _SWEEP_STEP))
+            removed += gone
+            if expired < _SWEEP_STEP:
+                return removed
+
+    @contextmanager
+    def retain(self, scope: Scope, response_id: str) -> Generator[None, None, None]:
+        """Keep the turns up to a response while one that descends from it is made but not stored yet."""
+        key = (scope.tenant, response_id)
+        retained = self._open().rows.retained
+        retained[key] = retained.get(key, 0) + 1
+        try:
+            yield
+        finally:
+            if retained[key] > 1:
+                retained[key] -= 1
+            else:
+                del retained[key]
+                self._released.append(key)
+
+    def _open(self) -> _Opened:
+        if self._opened is None:
+            raise UnavailableError("The store is closed.")
+        return self._opened
+
+    async def _write(self, job: Callable[[], T]) -> T:
+        return await self._open().writer.run(job)
+
+    async def _read(self, query: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
+        return await self._open().readers.run(
+            lambda connection: connection.execute(QUERIES[query], parameters).fetchall()
+        )
+
+    async def _read_one(self, query: str, parameters: dict[str, object]) -> tuple[Any, ...] | None:
+        return await self._open().readers.run(
+            lambda connection: connection.execute(QUERIES[query], parameters).fetchone()
+        )
+
+    @staticmethod
+    def _named(scope: Scope, response_id: str) -> dict[str, object]:
+        return {"tenant": scope.tenant, "id": response_id}
+
+    def _open_file(self) -> tuple[sqlite3.Connection, Rows]:
+        advice = "Check the path, its permissions and the free space, or choose another file with --store PATH."
+        try:
+            prepare_file(self.path)
+            self._lock.acquire()
+            try:
+                connection = connect(self.path)
+                try:
+                    migrate(connection)
+                    self._left_running = connection.execute(QUERIES["running"]).fetchall()
+                    return connection, Rows(connection, self.limits, self._clock)
+                except BaseException:
+                    connection.close()
+                    raise
+            except BaseException:
+                self._lock.release()
+                raise
+        except OSError as error:
+            raise ConfigurationError(f"The store {self.path} cannot be opened: {error.strerror}. {advice}") from None
+        except sqlite3.Error as error:
+            raise ConfigurationError(f"The store {self.path} cannot be opened: {error}. {advice}") from None
+
+
+def _read_chain(connection: sqlite3.Connection, parameters: dict[str, object]) -> list[ChainTurn]:
+    found: list[tuple[str, str | None, str, bool, int | None, bytes]]
+    found = connection.execute(QUERIES["chain"], parameters).fetchall()
+    if not found:
+        return []
+    # The last row belongs to the response itself. One that has expired is as good as gone, unless something needs it.
+    if not found[-1][3] and connection.execute(QUERIES["is_needed"], parameters).fetchone() is None:
+        return []
+    turns: list[ChainTurn] = []
+    inputs: list[bytes] = []
+    outputs: list[bytes] = []
+    for response_id, parent_id, status, _, role, body in found:
+        if not turns or turns[-1].id != response_id:
+            inputs, outputs = [], []
+            turns.append(ChainTurn(response_id, parent_id, status, inputs, outputs))
+        if role is not None:
+            (outputs if role else inputs).append(body)
+    return turns
