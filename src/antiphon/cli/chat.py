@@ -163,9 +163,9 @@ class _Conversation:
         self._model = wanted or served[0]
 
     def _start(self, stack: ExitStack, model: str | None) -> tuple[str | None, str]:
-        if model is not None and Path(model).is_file():
+        if model is not None and Path(model).expanduser().is_file():
             # Absolute, so that a later command goes on with the same file from another folder.
-            model = str(Path(model).resolve())
+            model = str(Path(model).expanduser().absolute())
         settings = msgspec.structs.replace(self._settings, model=(model,)) if model else self._settings
         ensure_models(settings)
         arguments = ["--data-dir", str(settings.data_path), *(("--model", model) if model else ())]

@@ -47,7 +47,12 @@ def doctor(ctx: click.Context, **params: Any) -> None:
 
     Takes the settings of 'serve', from flags, environment and file. Each line is ok, warn or fail, with what to do; the
     exit code is 1 where a line fails.
-    """
+
+    \b
+    Examples:
+      antiphon doctor
+      antiphon doctor --model ~/models/qwen.gguf --port 9000
+    """  # noqa: D301 - the escape is click's mark for lines to keep
     failed = False
     try:
         checks = diagnose(read_settings(params))
@@ -125,7 +130,7 @@ def _model(name: str, settings: Settings) -> Check:
         if not verify(settings.data_path, name):
             return Check("fail", "model", f"{path} is damaged: wrong sha256", f"antiphon models pull {name}")
         return Check("ok", "model", f"{name} at {path}, sha256 as expected")
-    return _gguf(Path(name))
+    return _gguf(Path(name).expanduser())
 
 
 def _gguf(path: Path) -> Check:
@@ -140,16 +145,21 @@ def _gguf(path: Path) -> Check:
 
 
 def _store(settings: Settings) -> Check:
-    if settings.responses_store_max_entries == 0:
-        return Check("ok", "store", "off: nothing is kept")
-    if settings.store == "memory":
-        return Check("ok", "store", "memory: kept until the server stops")
-    path = settings.data_path / "antiphon.db" if settings.store == "sqlite" else Path(settings.store)
-    if not path.exists():
-        return Check("ok", "store", f"{path} (made at the first start)")
-    if not os.access(path, os.R_OK | os.W_OK):
-        return Check("fail", "store", f"{path} cannot be written", "Change its permissions, or set --store.")
-    return Check("ok", "store", f"{path}, {path.stat().st_size / 1e6:.1f} MB")
+    from antiphon.store.open import describe, open_store
+    from antiphon.store.sqlite import SQLiteStore
+
+    try:
+        store = open_store(settings)
+    except ConfigurationError as error:
+        return Check("fail", "store", str(error))
+    finding = describe(store, settings)
+    if not isinstance(store, SQLiteStore):
+        return Check("ok", "store", finding)
+    if not store.path.exists():
+        return Check("ok", "store", f"{finding} It is made at the first start.")
+    if not os.access(store.path, os.R_OK | os.W_OK):
+        return Check("fail", "store", f"{store.path} cannot be written", "Change its permissions, or set --store.")
+    return Check("ok", "store", f"{finding} It holds {store.path.stat().st_size / 1e6:.1f} MB.")
 
 
 def _port(settings: Settings) -> Check:

