@@ -35,7 +35,9 @@ class ReasoningSplitter:
     dropped (M16). An opening marker counts only where no answer has begun, so that an answer may speak of markers.
     """
 
-    def __init__(self, open_marker: str = OPEN_MARKER, close_marker: str = CLOSE_MARKER, *, primed: bool = False) -> None:
+    def __init__(
+        self, open_marker: str = OPEN_MARKER, close_marker: str = CLOSE_MARKER, *, primed: bool = False
+    ) -> None:
         self._open = open_marker
         self._close = close_marker
         self._thinking = primed

@@ -1,0 +1,22 @@
+"""llama.cpp as an engine: a supervised child process, spoken to over a Unix socket.
+
+The engine is imported on first use, because the child process runs a module of this package and must not load the
+server's libraries.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from antiphon.engines.llamacpp.engine import LlamaCppEngine
+
+__all__ = ["LlamaCppEngine"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "LlamaCppEngine":
+        from antiphon.engines.llamacpp.engine import LlamaCppEngine
+
+        return LlamaCppEngine
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,81 @@
+"""The child process: llama.cpp's server inside a process of its own, on a Unix socket only.
+
+Run as `python -m antiphon.engines.llamacpp.child`. The first line of its standard input is the configuration, one JSON
+object (`ChildConfig` of `process` writes it). It prints `ready` on a line when the model is loaded and ends when its
+standard input ends, which is when its parent closes the pipe or dies. It imports the standard library and xllamacpp
+only, so that it starts fast and shares no state with the server.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from typing import Any
+
+__all__ = ["main"]
+
+READY = "ready"
+"""The line that says that the model is loaded and the socket answers."""
+
+LOAD_FAILED = 3
+"""Exit status when the model cannot be loaded; the reason is on standard error."""
+
+
+def main() -> int:
+    """Serve until standard input ends; the result is the exit status."""
+    config: dict[str, Any] = json.loads(sys.stdin.buffer.readline())
+    # A plain exit would run destructors of native threads that may be in the middle of a batch.
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    _configure(params, config)
+    try:
+        server = xllamacpp.Server(params)
+    except Exception as error:  # noqa: BLE001 - native code raises what it likes; the parent reads the text
+        sys.stderr.write(f"load failed: {error}\n")
+        sys.stderr.flush()
+        return LOAD_FAILED
+    sys.stdout.write(f"{READY}\n")
+    sys.stdout.flush()
+    threading.Event().wait()
+    del server
+    return 0
+
+
+def _exit_with_parent() -> None:
+    # Raw reads: a buffered reader would hold a lock that interpreter shutdown waits for.
+    while os.read(0, 4096):
+        pass
+    os._exit(0)
+
+
+def _configure(params: Any, config: dict[str, Any]) -> None:
+    params.model.path = config["model"]
+    params.hostnames = [config["socket"]]
+    params.ui = False
+    params.n_ctx = config["context_length"]
+    params.n_parallel = config["slots"]
+    params.kv_unified = True
+    # A cancelled request is noticed between two batches, so their size bounds how long a slot stays taken.
+    params.n_batch = params.n_ubatch = config["batch_size"]
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = config["threads"]
+    if config["gpu_layers"] is not None:
+        params.n_gpu_layers = config["gpu_layers"]
+    if config["chat_template"]:
+        params.chat_template = config["chat_template"]
+    params.endpoint_slots = params.endpoint_props = True
+    params.prefill_assistant = False
+    params.warmup = False
+    # Its output parsers are never used here, and building one can fail on a template that renders well.
+    params.force_pure_content_parser = True
+    params.verbosity = 1
+
+
+if __name__ == "__main__":
+    status = main()
+    sys.stdout.flush()
+    os._exit(status)

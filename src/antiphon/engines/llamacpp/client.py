@@ -1,0 +1,125 @@
+"""llama.cpp's native endpoints over the child's Unix socket.
+
+Every call is on a connection of its own. A pooled one that has carried a stream is sometimes closed by llama.cpp just
+when it is used again, and on a Unix socket a fresh one costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import aiohttp
+import msgspec
+
+from antiphon.engines.llamacpp.wire import Chunk, Failure, Props, Rendered, Tokenized
+from antiphon.errors import EngineError
+from antiphon.protocol.json import encode
+from antiphon.protocol.sse import SSEError, SSEParser
+
+__all__ = ["ChildError", "Client"]
+
+T = TypeVar("T")
+
+_DIED = "The engine died while it generated."
+_chunk = msgspec.json.Decoder(Chunk)
+_failure = msgspec.json.Decoder(Failure)
+_HEADERS = {"content-type": "application/json"}
+
+
+class ChildError(Exception):
+    """llama.cpp refused a call: its status and its own message."""
+
+    def __init__(self, status: int, message: str, type: str = "") -> None:  # noqa: A002 - the wire's name
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.type = type
+
+
+class Client:
+    """Calls to one life of the child."""
+
+    def __init__(self, socket: str) -> None:
+        connector = aiohttp.UnixConnector(path=socket, force_close=True, limit=0)
+        self._session = aiohttp.ClientSession(
+            "http://engine", connector=connector, timeout=aiohttp.ClientTimeout(total=None), trust_env=False
+        )
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._session.close()
+
+    async def props(self) -> Props:
+        """The model's context, template and abilities."""
+        return await self._call("GET", "/props", None, Props)
+
+    async def slots(self) -> list[dict[str, Any]]:
+        """The state of every slot."""
+        return await self._call("GET", "/slots", None, list[dict[str, Any]])
+
+    async def apply_template(self, body: Mapping[str, Any]) -> str:
+        """The prompt that the chat template makes.
+
+        Raises:
+            ChildError: the template refuses.
+            EngineError: the child died or answered nonsense.
+        """
+        return (await self._call("POST", "/apply-template", body, Rendered)).prompt
+
+    async def tokenize(self, text: str, *, add_special: bool) -> list[int]:
+        """Token ids; special tokens in the text are recognized. `add_special` adds what the model wants in front."""
+        body = {"content": text, "add_special": add_special, "parse_special": True}
+        return (await self._call("POST", "/tokenize", body, Tokenized)).tokens
+
+    async def tokenize_plain(self, text: str) -> list[int]:
+        """Token ids of the text as mere text, special tokens spelled out."""
+        body = {"content": text, "add_special": False, "parse_special": False}
+        return (await self._call("POST", "/tokenize", body, Tokenized)).tokens
+
+    async def completion(self, body: Mapping[str, Any]) -> AsyncGenerator[Sequence[Chunk]]:
+        """The chunks of a streamed completion, in lists of what one read brought; closing it closes the socket.
+
+        Raises:
+            ChildError: llama.cpp refuses the request.
+            EngineError: the child died, or what it sent is not a stream of chunks.
+        """
+        parser = SSEParser()
+        response: aiohttp.ClientResponse | None = None
+        try:
+            response = await self._session.post("/completion", data=encode(body), headers=_HEADERS)
+            if response.status != 200:
+                raise _refusal(response.status, await response.read())
+            async for data in response.content.iter_any():
+                chunks = [_chunk.decode(event.data) for event in parser.feed(data)]
+                if chunks:
+                    yield chunks
+        except (aiohttp.ClientError, OSError):
+            raise EngineError(_DIED) from None
+        except (SSEError, msgspec.DecodeError):
+            raise EngineError("The engine sent invalid data.") from None
+        finally:
+            if response is not None:
+                response.close()
+
+    async def _call(self, method: str, path: str, body: Mapping[str, Any] | None, type: type[T]) -> T:  # noqa: A002
+        data = None if body is None else encode(body)
+        try:
+            async with self._session.request(method, path, data=data, headers=_HEADERS) as response:
+                answer = await response.read()
+                if response.status != 200:
+                    raise _refusal(response.status, answer)
+        except (aiohttp.ClientError, OSError):
+            raise EngineError("The engine died.") from None
+        try:
+            return msgspec.json.decode(answer, type=type)
+        except msgspec.DecodeError:
+            raise EngineError("The engine sent invalid data.") from None
+
+
+def _refusal(status: int, body: bytes) -> ChildError:
+    try:
+        error = _failure.decode(body).error
+    except msgspec.DecodeError:
+        return ChildError(status, f"status {status}")
+    return ChildError(status, error.message, error.type)

@@ -1,0 +1,294 @@
+"""The engine: one GGUF model in a supervised llama.cpp child."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+from typing import Any
+
+from antiphon.engines.base import Capabilities, Engine, PreparedTurn
+from antiphon.engines.llamacpp import template
+from antiphon.engines.llamacpp.client import ChildError, Client
+from antiphon.engines.llamacpp.diagnosis import check_model_file
+from antiphon.engines.llamacpp.process import Child, ChildConfig, EventHook, Supervisor
+from antiphon.engines.llamacpp.tokens import TokenCache
+from antiphon.engines.llamacpp.turn import TurnReader
+from antiphon.engines.llamacpp.wire import Props
+from antiphon.errors import (
+    ConfigurationError,
+    ContextOverflowError,
+    EngineError,
+    EngineUnavailableError,
+    InvalidRequestError,
+)
+from antiphon.machine.deltas import Delta
+from antiphon.machine.reasoning import ReasoningSplitter
+from antiphon.prompt.dialects import DIALECTS, Dialect, detect, named
+from antiphon.prompt.normalize import arrangements
+from antiphon.prompt.prompt import ChatMessage, Prompt, Sampling
+from antiphon.settings import Settings
+
+__all__ = ["LlamaCppEngine", "LlamaTurn"]
+
+
+class LlamaTurn(PreparedTurn):
+    """A prompt as the child reads it. `max_tokens` is what may be generated; `primed` whether thinking is open."""
+
+    max_tokens: int = 1
+    primed: bool = False
+
+
+class LlamaCppEngine(Engine):
+    """Serves the model of a GGUF file.
+
+    `name` is the file's stem unless given. `dialect` names a tool-call dialect; by default the chat template decides.
+    `on_event` is told of loading, deaths and restarts.
+    """
+
+    def __init__(
+        self,
+        model_path: Path,
+        settings: Settings,
+        *,
+        name: str | None = None,
+        dialect: str | None = None,
+        chat_template: str = "",
+        on_event: EventHook | None = None,
+    ) -> None:
+        if dialect is not None and dialect not in DIALECTS:
+            raise ConfigurationError(f"There is no tool-call dialect '{dialect}'; there are {', '.join(DIALECTS)}.")
+        self.name = name or model_path.stem
+        self._path = model_path
+        self._settings = settings
+        self._dialect_name = dialect
+        self._dialect: Dialect = named(dialect or "generic")
+        self._props: Props | None = None
+        self._client: Client | None = None
+        self._retired: set[asyncio.Task[None]] = set()
+        self._tokens = TokenCache({})
+        self._markers = template.MARKER_PAIRS[0]
+        self._supervisor = Supervisor(
+            ChildConfig(
+                model=str(model_path),
+                socket="",
+                context_length=settings.context_length or 0,
+                slots=settings.slots,
+                batch_size=settings.batch_size,
+                threads=settings.threads or max(1, (os.cpu_count() or 2) - 1),
+                gpu_layers=settings.gpu_layers,
+                chat_template=chat_template,
+            ),
+            load_timeout=settings.load_timeout,
+            on_child=self._connect,
+            on_event=on_event,
+        )
+
+    @property
+    def ready(self) -> bool:
+        """Whether the child runs with its model loaded."""
+        return self._props is not None and self._supervisor.child is not None
+
+    @property
+    def restarts(self) -> int:
+        """How often the child was started anew after it died."""
+        return self._supervisor.restarts
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the model can do; text only, since no projector for media is loaded."""
+        return Capabilities(context_length=self._loaded().context_length, logprobs=True)
+
+    async def start(self) -> None:
+        """Load the model; raises ConfigurationError with the reason when it cannot be."""
+        fault = await asyncio.to_thread(check_model_file, self._path)
+        if fault is not None:
+            raise ConfigurationError(f"The model {self._path} cannot be loaded: {fault}.")
+        try:
+            await self._supervisor.start()
+            self._props = await self._client_now().props()
+            if template.reads_only_reasoning(self._props.chat_template):
+                # /apply-template drops the name `reasoning`, so the template is given one that it keeps (M14).
+                renamed = template.with_reasoning_content(self._props.chat_template)
+                await self._supervisor.reconfigure(chat_template=renamed)
+                self._props = await self._client_now().props()
+            self._markers = template.thinking_markers(self._props.chat_template)
+            self._tokens = TokenCache(await self._special_tokens(self._props))
+        except ConfigurationError as error:
+            await self.close()
+            raise ConfigurationError(f"The model {self._path} cannot be loaded: {error}.") from None
+        except EngineError:
+            await self.close()
+            raise ConfigurationError(f"The model {self._path} cannot be loaded: its process ended.") from None
+        except BaseException:
+            await self.close()
+            raise
+        if self._dialect_name is None:
+            self._dialect = detect(self._props.chat_template, self._props.chat_template_caps)
+
+    async def close(self) -> None:
+        """End the child; running generations fail."""
+        await self._supervisor.close()
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+        await asyncio.gather(*self._retired, return_exceptions=True)
+        self._props = None
+
+    async def prepare(self, prompt: Prompt) -> LlamaTurn:
+        """Render, tokenize and check a prompt; see `Engine.prepare` for what it raises."""
+        context = self._loaded().context_length
+        self._supervisor.require()
+        client = self._client_now()
+        try:
+            rendered = await self._render(client, prompt)
+            tokens = await self._tokens.tokenize(rendered, lambda text, whole: client.tokenize(text, add_special=whole))
+        except ChildError as error:
+            raise EngineError("The engine refused the prompt.") from error
+        except EngineError:
+            # Nothing has been generated: the caller can simply try again.
+            raise EngineUnavailableError("The engine died and is being restarted; try again.") from None
+        if len(tokens) >= context:
+            raise ContextOverflowError(len(tokens), context)
+        room = context - len(tokens)
+        return LlamaTurn(
+            prompt=prompt,
+            input_tokens=len(tokens),
+            tokens=tokens,
+            rendered=rendered,
+            max_tokens=room if prompt.max_output_tokens is None else min(room, prompt.max_output_tokens),
+            primed=rendered.rstrip().endswith(self._markers[0]),
+        )
+
+    async def generate(self, turn: PreparedTurn) -> AsyncGenerator[Sequence[Delta]]:
+        """The deltas of one turn; closing the generator frees its slot. Raises EngineError when the child fails."""
+        if not isinstance(turn, LlamaTurn):
+            raise TypeError("the turn was not prepared by this engine")
+        prompt = turn.prompt
+        reader = TurnReader(
+            ReasoningSplitter(*self._markers, primed=turn.primed),
+            self._dialect.parser(prompt),
+            input_tokens=turn.input_tokens,
+            alternatives=prompt.sampling.top_logprobs,
+            one_call=not prompt.parallel_tool_calls,
+        )
+        self._require_for_generation()
+        try:
+            async with contextlib.aclosing(self._client_now().completion(self._completion(turn))) as stream:
+                async for chunks in stream:
+                    deltas = reader.read(chunks)
+                    if deltas:
+                        yield deltas
+                    if reader.stopped:
+                        return
+        except ChildError as error:
+            if error.type == "exceed_context_size_error":
+                raise EngineError("The engine has no room left in its context.") from None
+            raise EngineError("The engine refused the prompt.") from None
+        raise EngineError("The engine died while it generated.")
+
+    async def slots(self) -> list[dict[str, Any]]:
+        """llama.cpp's own view of its slots."""
+        return await self._client_now().slots()
+
+    def _require_for_generation(self) -> None:
+        if self._supervisor.child is None:
+            raise EngineError("The engine died before it generated.")
+
+    def _completion(self, turn: LlamaTurn) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "prompt": turn.tokens,
+            "n_predict": turn.max_tokens,
+            "stream": True,
+            "return_tokens": True,
+            "return_progress": True,
+            "cache_prompt": True,
+            # Special tokens come out as text only when they are named here.
+            "preserved_tokens": [*self._markers, *self._dialect.markers],
+        }
+        body.update(_sampling(turn.prompt.sampling))
+        return body
+
+    async def _render(self, client: Client, prompt: Prompt) -> str:
+        props = self._loaded()
+        variables = template.template_variables(props.chat_template, prompt.reasoning_effort, prompt.template_kwargs)
+        messages, tools = self._dialect.arrange(prompt)
+        if variables.get("preserve_thinking") is False:
+            messages = template.drop_past_thinking(messages, *self._markers)
+        first: str | None = None
+        deadline = asyncio.get_running_loop().time() + self._settings.render_timeout
+        for arranged in arrangements(messages):
+            try:
+                async with asyncio.timeout_at(deadline):
+                    return await client.apply_template(_template_body(arranged, tools, variables))
+            except ChildError as error:
+                first = first or template.complaint(error.message)
+            except TimeoutError:
+                # llama.cpp cannot abort a running template; only its end frees the thread.
+                self._supervisor.kill_child()
+                raise InvalidRequestError(
+                    f"The model's chat template did not finish within {self._settings.render_timeout:g} seconds.",
+                    param="input",
+                    code="template_error",
+                ) from None
+        raise InvalidRequestError(
+            f"The model's chat template refuses this conversation: {first}", param="input", code="template_error"
+        )
+
+    async def _special_tokens(self, props: Props) -> dict[str, int]:
+        found: dict[str, int] = {}
+        client = self._client_now()
+        texts = [*template.special_candidates(props.chat_template), props.bos_token, props.eos_token]
+        for text in dict.fromkeys(texts):
+            if not text:
+                continue
+            tokens = await client.tokenize(text, add_special=False)
+            if len(tokens) == 1 and await client.tokenize_plain(text) != tokens:
+                found[text] = tokens[0]
+        return found
+
+    def _connect(self, child: Child) -> None:
+        old, self._client = self._client, Client(child.config.socket)
+        if old is not None:
+            task = asyncio.create_task(old.close())
+            self._retired.add(task)
+            task.add_done_callback(self._retired.discard)
+
+    def _client_now(self) -> Client:
+        if self._client is None:
+            raise EngineUnavailableError("The engine is not running.")
+        return self._client
+
+    def _loaded(self) -> Props:
+        if self._props is None:
+            raise EngineUnavailableError("The model is being loaded; try again shortly.")
+        return self._props
+
+
+def _template_body(
+    messages: Sequence[ChatMessage], tools: list[dict[str, Any]], variables: dict[str, Any]
+) -> dict[str, Any]:
+    body: dict[str, Any] = {"messages": template.chat_messages(messages), "chat_template_kwargs": variables}
+    if tools:
+        body["tools"] = tools
+    return body
+
+
+def _sampling(sampling: Sampling) -> dict[str, Any]:
+    """llama.cpp's fields; what is not named stays the model's own default."""
+    named_values: dict[str, Any] = {
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "min_p": sampling.min_p,
+        "repeat_penalty": sampling.repeat_penalty,
+        "presence_penalty": sampling.presence_penalty or None,
+        "frequency_penalty": sampling.frequency_penalty or None,
+        "seed": sampling.seed,
+        "stop": list(sampling.stop) or None,
+        # At least one alternative must be asked for to get the chosen token's own probability.
+        "n_probs": None if sampling.top_logprobs is None else max(1, sampling.top_logprobs),
+    }
+    return {name: value for name, value in named_values.items() if value is not None}

@@ -1,0 +1,121 @@
+"""What is handed to the model's chat template: messages, tools and variables. Pure.
+
+Rules M13 to M15: the effort as template variables, past reasoning as `reasoning_content`, and whether it is kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from antiphon.machine.reasoning import CLOSE_MARKER, OPEN_MARKER
+from antiphon.prompt.dialects.base import call_arguments
+from antiphon.prompt.prompt import ChatMessage
+
+__all__ = [
+    "MARKER_PAIRS",
+    "chat_messages",
+    "complaint",
+    "drop_past_thinking",
+    "reads_only_reasoning",
+    "special_candidates",
+    "template_variables",
+    "thinking_markers",
+    "with_reasoning_content",
+]
+
+_OFF = frozenset({"none", "off", "disabled", "false", "0"})
+_REASONING = re.compile(
+    r"""(?P<before>\.\s*|\[\s*(?P<q>['"])|\.get\(\s*(?P<g>['"]))reasoning(?P<after>(?(q)(?P=q)\s*\]|(?(g)(?P=g)|(?![\w(]))))"""
+)
+MARKER_PAIRS: tuple[tuple[str, str], ...] = (
+    (OPEN_MARKER, CLOSE_MARKER),
+    ("[THINK]", "[/THINK]"),
+    ("<seed:think>", "</seed:think>"),
+)
+"""The markers of thinking that are known, the usual ones first."""
+
+_SPECIAL = re.compile(r"<[|｜][^<>\s]{1,64}?[|｜]>|</?[a-z_]{1,32}>|\[/?[A-Z_]{2,32}\]")
+
+
+def template_variables(template: str, effort: str | None, explicit: Mapping[str, Any]) -> dict[str, Any]:
+    """The variables of the template: from the effort (M13), `preserve_thinking` (M15), and the request's own on top."""
+    variables: dict[str, Any] = {"preserve_thinking": True}
+    if effort is not None:
+        level = effort.strip()
+        thinking = level.lower() not in _OFF
+        variables["enable_thinking"] = thinking
+        if thinking:
+            strength = _reads(template, "reasoning_strength") and not _reads(template, "reasoning_effort")
+            variables["reasoning_strength" if strength else "reasoning_effort"] = level
+    variables.update(explicit)
+    return variables
+
+
+def _reads(template: str, identifier: str) -> bool:
+    return re.search(rf"\b{identifier}\b", template) is not None
+
+
+def thinking_markers(template: str) -> tuple[str, str]:
+    """The markers that the template puts around thinking; the usual ones where it names none."""
+    for pair in MARKER_PAIRS:
+        if pair[1] in template:
+            return pair
+    return MARKER_PAIRS[0]
+
+
+def reads_only_reasoning(template: str) -> bool:
+    """Whether the template reads past thinking as `reasoning`, a name that `/apply-template` drops (M14)."""
+    return "reasoning_content" not in template and _REASONING.search(template) is not None
+
+
+def with_reasoning_content(template: str) -> str:
+    """The template with that name replaced by `reasoning_content`."""
+    return _REASONING.sub(lambda match: f"{match['before']}reasoning_content{match['after']}", template)
+
+
+def drop_past_thinking(messages: Sequence[ChatMessage], open_marker: str, close_marker: str) -> list[ChatMessage]:
+    """The messages without the thinking of turns before the last user message, inline blocks too (M15)."""
+    last_user = max((place for place, message in enumerate(messages) if message.role == "user"), default=0)
+    block = re.compile(rf"{re.escape(open_marker)}.*?{re.escape(close_marker)}\s*", re.DOTALL)
+    result: list[ChatMessage] = []
+    for place, message in enumerate(messages):
+        if place < last_user and message.role == "assistant":
+            content = block.sub("", message.content) if isinstance(message.content, str) else message.content
+            message = msgspec.structs.replace(message, reasoning="", content=content)
+        result.append(message)
+    return result
+
+
+def chat_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
+    """The messages as chat-completions objects."""
+    return [_chat_message(message) for message in messages]
+
+
+def _chat_message(message: ChatMessage) -> dict[str, Any]:
+    content = message.content if isinstance(message.content, str) else list(message.content)
+    body: dict[str, Any] = {"role": message.role, "content": content}
+    if message.reasoning:
+        body["reasoning_content"] = message.reasoning
+    if message.tool_calls:
+        body["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call_arguments(call)}}
+            for call in message.tool_calls
+        ]
+    if message.tool_call_id:
+        body["tool_call_id"] = message.tool_call_id
+    return body
+
+
+def complaint(message: str) -> str:
+    """The template's own words out of llama.cpp's report of where it raised them."""
+    found = message.rsplit("\nError: ", 1)[-1].strip()
+    return found.removeprefix("Jinja Exception:").strip() or "the chat template failed"
+
+
+def special_candidates(template: str) -> list[str]:
+    """Texts in the template that look like special tokens, each once."""
+    return list(dict.fromkeys(match.group() for match in _SPECIAL.finditer(template)))

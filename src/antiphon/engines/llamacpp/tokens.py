@@ -1,0 +1,98 @@
+"""Tokenizes a prompt that continues an earlier one by what is new in it.
+
+A special token always stands for itself, so text is tokenized alike on both sides of one. Where a prompt begins like a
+cached one, the ids up to the last special token that both have in common are taken from the cache, and only what
+follows is sent to the tokenizer.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from msgspec import Struct
+
+__all__ = ["TokenCache", "common_prefix"]
+
+Tokenize = Callable[[str, bool], Awaitable[list[int]]]
+"""Token ids of a text; the second argument asks for what the model wants in front of a prompt."""
+
+_SHORTEST = 512
+"""Below this many characters in common the whole text is as cheap."""
+
+
+class _Cut(Struct, frozen=True):
+    text_place: int
+    token_place: int
+    token: int
+
+
+class TokenCache:
+    """The last prompts with their tokens. `specials` maps the text of each special token to its id."""
+
+    def __init__(self, specials: Mapping[str, int], size: int = 32) -> None:
+        self._specials = dict(specials)
+        self._size = size
+        self._entries: OrderedDict[str, list[int]] = OrderedDict()
+        self.hits = 0
+        """Prompts of which only an end was tokenized."""
+
+    async def tokenize(self, text: str, tokenize: Tokenize) -> list[int]:
+        """The tokens of a whole prompt, the same as `tokenize(text, True)` gives."""
+        known = self._entries.get(text)
+        if known is None:
+            known = await self._continued(text, tokenize)
+        if known is None:
+            known = await tokenize(text, True)
+        self._entries[text] = known
+        self._entries.move_to_end(text)
+        while len(self._entries) > self._size:
+            self._entries.popitem(last=False)
+        return known
+
+    async def _continued(self, text: str, tokenize: Tokenize) -> list[int] | None:
+        best, shared = "", _SHORTEST
+        for candidate in self._entries:
+            # Comparing the ends of what is already shared first spares most of the work.
+            if candidate[:shared] == text[:shared] and (length := common_prefix(candidate, text)) > shared:
+                best, shared = candidate, length
+        if not best:
+            return None
+        tokens = self._entries[best]
+        cut = self._cut(best, tokens, shared)
+        if cut is None:
+            return None
+        rest = await tokenize(text[cut.text_place :], False)
+        if rest[:1] != [cut.token]:
+            return None
+        self.hits += 1
+        return [*tokens[: cut.token_place], *rest]
+
+    def _cut(self, text: str, tokens: Sequence[int], shared: int) -> _Cut | None:
+        """The last special token within the first `shared` characters, by its places in text and tokens."""
+        best: _Cut | None = None
+        for special, token in self._specials.items():
+            place = text.rfind(special, 0, shared)
+            if place < 0 or (best is not None and place <= best.text_place):
+                continue
+            # Where counts differ, the text holds the special's spelling inside another token; then nothing is known.
+            if text.count(special) != tokens.count(token):
+                continue
+            nth = text.count(special, 0, place)
+            token_place = -1
+            for _ in range(nth + 1):
+                token_place = tokens.index(token, token_place + 1)
+            best = _Cut(place, token_place, token)
+        return best
+
+
+def common_prefix(first: str, second: str) -> int:
+    """Length in characters of what both begin with; by halving, since comparing slices is fast."""
+    low, high = 0, min(len(first), len(second))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if first[low:middle] == second[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

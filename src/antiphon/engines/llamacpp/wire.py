@@ -1,0 +1,105 @@
+"""What llama.cpp's server answers, as far as it is read here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct, field
+
+__all__ = ["Candidate", "Chunk", "Detokenized", "ErrorBody", "Progress", "Props", "Rendered", "Timings", "Tokenized"]
+
+
+class ErrorBody(Struct):
+    """The object under `error`."""
+
+    message: str = ""
+    type: str = ""
+
+
+class Candidate(Struct):
+    """A token with its natural-log probability; of a chosen one also the best alternatives at its place."""
+
+    token: str
+    bytes: list[int]
+    logprob: float
+    top_logprobs: list[Candidate] = field(default_factory=list["Candidate"])
+
+
+class Progress(Struct):
+    """How far the prompt is read, in tokens: all of them, those of the cache, and those done."""
+
+    total: int
+    cache: int
+    processed: int
+
+
+class Timings(Struct):
+    """Token counts of the final chunk: prompt tokens reused and read anew, and generated tokens."""
+
+    cache_n: int = 0
+    prompt_n: int = 0
+    predicted_n: int = 0
+
+
+class Chunk(Struct):
+    """One event of a streamed `/completion`.
+
+    `tokens_predicted` counts the generated tokens up to this chunk. A token that ends in the middle of a character is
+    held back by llama.cpp, so a chunk may stand for more than one token.
+    """
+
+    content: str = ""
+    tokens: list[int] = field(default_factory=list[int])
+    stop: bool = False
+    stop_type: str = ""
+    tokens_predicted: int = 0
+    tokens_evaluated: int = 0
+    prompt_progress: Progress | None = None
+    completion_probabilities: list[Candidate] | None = None
+    timings: Timings | None = None
+    error: ErrorBody | None = None
+
+
+class Rendered(Struct):
+    """The answer of `/apply-template`."""
+
+    prompt: str
+
+
+class Tokenized(Struct):
+    """The answer of `/tokenize`."""
+
+    tokens: list[int]
+
+
+class Detokenized(Struct):
+    """The answer of `/detokenize`."""
+
+    content: str
+
+
+class _Generation(Struct):
+    n_ctx: int
+
+
+class Props(Struct):
+    """The answer of `/props`: the slots' context in tokens, the chat template and what it can do."""
+
+    default_generation_settings: _Generation
+    total_slots: int = 1
+    chat_template: str = ""
+    chat_template_caps: dict[str, bool] = field(default_factory=dict[str, bool])
+    bos_token: str = ""
+    eos_token: str = ""
+    modalities: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def context_length(self) -> int:
+        """Tokens of one slot's context."""
+        return self.default_generation_settings.n_ctx
+
+
+class Failure(Struct):
+    """The body of a refused call."""
+
+    error: ErrorBody = field(default_factory=ErrorBody)

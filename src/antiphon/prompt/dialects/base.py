@@ -1,0 +1,82 @@
+"""What a tool-call dialect is: how tools and past calls are shown to the model, and how its calls are read. Pure."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from antiphon.prompt.dialects.parser import CallParser
+from antiphon.prompt.prompt import ChatMessage, Prompt, ToolCall
+from antiphon.protocol.tools import CustomTool, FunctionTool
+
+__all__ = ["Dialect", "call_arguments", "callable_tools", "function_schema"]
+
+CUSTOM_INPUT: dict[str, Any] = {
+    "type": "object",
+    "properties": {"input": {"type": "string"}},
+    "required": ["input"],
+    "additionalProperties": False,
+}
+"""The parameters under which a custom tool is shown to a model that knows functions only."""
+
+
+class Dialect(ABC):
+    """One family's form of tool calls."""
+
+    name: str
+    """The name by which it is set."""
+
+    markers: Sequence[str]
+    """Texts that may be special tokens of the model and must come out as text."""
+
+    @abstractmethod
+    def arrange(self, prompt: Prompt) -> tuple[list[ChatMessage], list[dict[str, Any]]]:
+        """The messages, and the tools as chat-completions objects, that the chat template is given."""
+
+    @abstractmethod
+    def parser(self, prompt: Prompt) -> CallParser:
+        """A parser of the answer to this prompt."""
+
+
+def callable_tools(prompt: Prompt) -> dict[str, bool]:
+    """The tools that may be called now, by name, each with whether it is a custom tool."""
+    if prompt.choice.mode == "none":
+        return {}
+    tools = {tool.name: isinstance(tool, CustomTool) for tool in prompt.tools}
+    if not prompt.choice.allowed:
+        return tools
+    return {name: tools[name] for name in prompt.choice.allowed if name in tools}
+
+
+def function_schema(tool: FunctionTool | CustomTool) -> dict[str, Any]:
+    """A tool as a chat-completions function; a custom tool takes its text as `input`."""
+    function: dict[str, Any] = {"name": tool.name, "description": tool.description or ""}
+    if isinstance(tool, FunctionTool):
+        function["parameters"] = tool.parameters or {"type": "object", "properties": {}}
+    else:
+        function["parameters"] = CUSTOM_INPUT
+        if tool.format is not UNSET and tool.format and tool.format.get("type") == "grammar":
+            grammar: Mapping[str, Any] = tool.format
+            function["description"] += f"\nThe input must match this grammar:\n{grammar.get('definition', '')}"
+    return {"type": "function", "function": function}
+
+
+def call_arguments(call: ToolCall) -> str:
+    """The arguments of a past call as the JSON text of an object.
+
+    The text of a custom tool's call, and anything else that is no object, stands under `input`, as it was shown.
+    """
+    text = call.arguments.strip()
+    if not text:
+        return "{}"
+    try:
+        value: Any = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        value = None
+    if isinstance(value, dict):
+        return call.arguments
+    return msgspec.json.encode({"input": call.arguments}).decode()
