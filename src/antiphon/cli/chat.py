@@ -24,7 +24,7 @@ from antiphon.settings import Settings
 if TYPE_CHECKING:
     from antiphon.cli.connection import Connection
 
-__all__ = ["LastTurn", "chat"]
+__all__ = ["AnswerWriter", "LastTurn", "chat"]
 
 _INTERRUPTED = 130
 
@@ -192,7 +192,7 @@ class _Conversation:
             raise ConfigurationError(f"{self._path} cannot be written: {error.strerror}. Set --data-dir.") from None
 
 
-class _Writer:
+class AnswerWriter:
     """Writes the deltas of an answer: thinking dimmed and only to a terminal, the rest as it is."""
 
     def __init__(self) -> None:
@@ -200,17 +200,20 @@ class _Writer:
         self._open = False
 
     def think(self, text: str) -> None:
+        """Write a piece of thinking."""
         if sys.stdout.isatty():
             self._thinking = True
             self._write(click.style(printable(text), dim=True))
 
     def answer(self, text: str) -> None:
+        """Write a piece of the answer."""
         if self._thinking:
             self._thinking = False
             self._write("\n\n")
         self._write(printable(text))
 
     def end(self) -> None:
+        """End the line, if there is one."""
         if self._open:
             self._write("\n")
         self._open = False
@@ -224,7 +227,7 @@ def _stream_answer(connection: Connection, body: Mapping[str, Any]) -> str:
     """Write the answer as it comes; the id of the response."""
     from antiphon.cli.connection import ServerError
 
-    writer = _Writer()
+    writer = AnswerWriter()
     try:
         for event in connection.stream(body):
             match event.get("type"):

@@ -14,7 +14,11 @@ from antiphon.cli.access import is_loopback
 from antiphon.errors import ConfigurationError
 from antiphon.protocol.sse import SSEError, SSEParser
 
-__all__ = ["Connection", "ServerError", "UnreachableError"]
+__all__ = ["LOOK_SECONDS", "Connection", "ServerError", "UnreachableError"]
+
+
+LOOK_SECONDS = 5.0
+"""How long to wait for a server to say what it serves."""
 
 
 class UnreachableError(Exception):
@@ -67,7 +71,7 @@ class Connection:
             ServerError: it answers with an error, or with what is no list of models.
         """
         with self._reaching():
-            response = self._client.get("models", timeout=5.0)
+            response = self._client.get("models", timeout=LOOK_SECONDS)
         if response.status_code != 200:
             raise _server_error(response)
         try:

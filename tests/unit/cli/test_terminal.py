@@ -76,9 +76,7 @@ def test_the_snippet_is_python_and_holds_no_key(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.requirement("cli:models:pull")
-def test_a_download_is_a_bar_on_a_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_download_is_a_bar_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     make_terminal(monkeypatch)
     with download_progress("Fetching smollm2") as progress:
         progress(0, 2_000_000)

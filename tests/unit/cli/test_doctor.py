@@ -1,0 +1,125 @@
+"""`antiphon doctor`."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from antiphon.cli import access
+from antiphon.cli.main import cli
+from support.responses_stub import responses_stub
+
+pytestmark = pytest.mark.requirement("cli:doctor")
+
+
+@pytest.fixture
+def busy_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+def doctor(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["doctor", "--port", "0", *arguments], catch_exceptions=False)
+
+
+def line(result: Result, subject: str) -> str:
+    return next(text for text in result.stdout.splitlines() if text[6:].startswith(f"{subject} "))
+
+
+def test_a_machine_that_can_serve_has_no_failing_line() -> None:
+    result = doctor("--model", "scripted", "--store", "memory")
+    assert result.exit_code == 0
+    assert "fail" not in result.stdout
+    assert "xllamacpp 20" in line(result, "libraries")
+    assert "memory" in line(result, "store")
+
+
+def test_a_missing_default_model_fails_and_says_what_to_do() -> None:
+    result = doctor()
+    assert result.exit_code == 1
+    assert line(result, "model").startswith("fail")
+    assert "-> antiphon models pull smollm2" in result.stdout
+
+
+def test_a_default_model_of_the_wrong_hash_fails(data_path: Path) -> None:
+    path = data_path / "models" / "smollm2.gguf"
+    path.parent.mkdir(parents=True)
+    with path.open("wb") as file:
+        file.truncate(98_362_432)
+    result = doctor()
+    assert "damaged: wrong sha256" in line(result, "model")
+    assert result.exit_code == 1
+
+
+def test_a_model_file_is_looked_at(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    assert "No such file" in line(doctor("--model", str(path)), "model")
+    path.write_bytes(b"PK\x03\x04")
+    assert "is not a GGUF file" in line(doctor("--model", str(path)), "model")
+    path.write_bytes(b"GGUF\x03\0\0\0")
+    assert line(doctor("--model", str(path)), "model").startswith("ok")
+
+
+def test_missing_libraries_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "missing_libraries", lambda models: ["uvicorn"])
+    monkeypatch.setattr("antiphon.cli.doctor.missing_libraries", lambda models: ["uvicorn"])
+    result = doctor("--model", "scripted")
+    assert result.exit_code == 1
+    assert "missing: uvicorn" in line(result, "libraries")
+    assert "pip install 'antiphon[local]'" in result.stdout
+
+
+def test_a_data_directory_that_cannot_be_written_fails(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    result = doctor("--model", "scripted", "--data-dir", str(file / "data"))
+    assert line(result, "data").startswith("fail")
+
+
+def test_the_store_is_told_with_its_size(tmp_path: Path) -> None:
+    path = tmp_path / "responses.db"
+    assert "made at the first start" in line(doctor("--model", "scripted", "--store", str(path)), "store")
+    path.write_bytes(bytes(2_500_000))
+    told = line(doctor("--model", "scripted", "--store", str(path)), "store")
+    assert str(path) in told
+    assert "2.5 MB" in told
+
+
+def test_a_store_of_another_kind_fails() -> None:
+    assert line(doctor("--model", "scripted", "--store", "mysql://there"), "store").startswith("fail")
+
+
+def test_a_port_with_a_server_of_the_api_is_a_warning() -> None:
+    with responses_stub() as server:
+        port = server.base_url.rsplit(":", 1)[1].removesuffix("/v1")
+        result = doctor("--model", "scripted", "--port", port)
+    assert line(result, "port").startswith("warn")
+    assert "first, second" in line(result, "port")
+    assert result.exit_code == 0
+
+
+def test_a_port_that_something_else_has_fails(busy_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("antiphon.cli.connection.LOOK_SECONDS", 0.05)
+    result = doctor("--model", "scripted", "--port", str(busy_port))
+    assert line(result, "port").startswith("fail")
+    assert result.exit_code == 1
+
+
+def test_settings_that_differ_are_told_and_secrets_are_not() -> None:
+    result = doctor(
+        "--model", "scripted", "--api-key", "hunter2", "--index-url", "https://me:hunter2@pypi.example/simple"
+    )
+    assert "model=('scripted',)" in line(result, "settings")
+    assert "api_key=(set)" in line(result, "settings")
+    assert "hunter2" not in result.output
+
+
+def test_settings_that_would_be_refused_fail() -> None:
+    assert "lets others than this machine in" in doctor("--model", "scripted", "--host", "0.0.0.0").stdout
+    result = doctor("--dialect", "klingon")
+    assert result.exit_code == 1
+    assert line(result, "settings").startswith("fail")
