@@ -76,6 +76,13 @@ class Settings(Struct, frozen=True, kw_only=True):
     allow_unauthenticated: Annotated[
         bool, Doc(description="Allow listening on a non-loopback address without an API key.")
     ] = False
+    allowed_host: Annotated[
+        tuple[str, ...],
+        Doc(
+            description="Host name, beside the loopback ones, that requests without an API key may be addressed to, "
+            "or come from in a browser; '*' allows all. Repeatable."
+        ),
+    ] = ()
     dialect: Annotated[
         str,
         Doc(

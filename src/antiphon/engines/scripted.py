@@ -49,7 +49,7 @@ __all__ = ["RAW_ITEMS_SWITCH", "ScriptedEngine"]
 RAW_ITEMS_SWITCH = "ANTIPHON_SCRIPTED_RAW_ITEMS"
 GREETING = "Hello from scripted."
 CHARACTERS_A_TOKEN = 4
-ARGUMENT_PIECE = 8
+ARGUMENT_PIECE = 4
 BURST = 64
 
 _ERRORS: dict[int, type[APIError]] = {

@@ -145,13 +145,9 @@ class Assembler:
         call_id = new_id("call")
         item: FunctionCall | CustomToolCall
         if delta.custom:
-            item = CustomToolCall(
-                call_id=call_id, name=delta.name, input="", id=new_id("ctc"), status="in_progress"
-            )
+            item = CustomToolCall(call_id=call_id, name=delta.name, input="", id=new_id("ctc"), status="in_progress")
         else:
-            item = FunctionCall(
-                call_id=call_id, name=delta.name, arguments="", id=new_id("fc"), status="in_progress"
-            )
+            item = FunctionCall(call_id=call_id, name=delta.name, arguments="", id=new_id("fc"), status="in_progress")
         if delta.namespace is not None:
             item.namespace = delta.namespace
         self._add(item, CUSTOM if delta.custom else FUNCTION)

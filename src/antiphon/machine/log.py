@@ -15,9 +15,7 @@ from antiphon.protocol.response import IncompleteDetails, Response, ResponseErro
 
 __all__ = ["EventLog"]
 
-_PREFIXES: dict[type, bytes] = {
-    kind: b"event: " + kind.TYPE.encode() + b"\ndata: " for kind in e.Event.__args__
-}
+_PREFIXES: dict[type, bytes] = {kind: b"event: " + kind.TYPE.encode() + b"\ndata: " for kind in e.Event.__args__}
 
 _OPEN_RESPONSES_NAMES = {
     e.ReasoningTextDelta: "response.reasoning.delta",
@@ -88,6 +86,22 @@ class EventLog:
         self.response.status = "failed"
         self.response.error = error
         self._end(e.ResponseFailed, None)
+
+    def retract_end(self) -> None:
+        """Take back a terminal event, and the `error` before it, that nobody has seen: the end could not be stored.
+
+        Raises:
+            LookupError: the log has not ended.
+        """
+        if not self.ended:
+            raise LookupError("the log has not ended")
+        self.frames.pop()
+        if self.response.status == "failed":
+            self.frames.pop()
+        response = self.response
+        response.status = "in_progress"
+        response.error = response.incomplete_details = response.completed_at = response.usage = None
+        self._transitions.reopen()
 
     def _end(self, kind: type[Any], usage: Usage | None) -> None:
         self.response.usage = usage

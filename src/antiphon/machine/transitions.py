@@ -127,6 +127,10 @@ class Transitions:
         """Whether the terminal event has come."""
         return self._response == ENDED
 
+    def reopen(self) -> None:
+        """Go back to before the terminal event, which nobody has seen."""
+        self._response = IN_PROGRESS
+
     def move(self, event: Any) -> None:  # noqa: ANN401 - any event struct
         """Check an event and move the state of its subject.
 

@@ -1,0 +1,1 @@
+"""Transport: HTTP in front of the service, and nothing else."""

@@ -1,0 +1,149 @@
+"""The ASGI application: routes, authentication, and every error in OpenAI's envelope."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+
+from starlette.exceptions import HTTPException
+from starlette.routing import Route, Router
+
+from antiphon import __version__
+from antiphon.errors import APIError, InternalError, MethodNotAllowedError, NotFoundError
+from antiphon.http.auth import Authenticator
+from antiphon.http.exchange import ASGIScope, ClientDisconnectedError, Exchange, Receive, Send
+from antiphon.http.responses import ResponsesRoutes
+from antiphon.http.telemetry import Telemetry
+from antiphon.runtime.service import Service
+
+__all__ = ["Application", "create_app"]
+
+Handler = Callable[[Exchange], Awaitable[None]]
+
+OPEN_PATHS = frozenset({"/health", "/ready"})
+"""Paths that need no key: probes have none."""
+
+
+class _Endpoint:
+    """An ASGI endpoint of a route; its name labels the metrics."""
+
+    def __init__(self, handler: Handler, name: str) -> None:
+        self._handler = handler
+        self._name = name
+
+    async def __call__(self, asgi: ASGIScope, receive: Receive, send: Send) -> None:
+        exchange: Exchange = asgi["antiphon.exchange"]
+        asgi["antiphon.handler"] = self._name
+        await self._handler(exchange)
+
+
+class Application:
+    """What an ASGI server calls. It does not start the service: whoever made the service does."""
+
+    def __init__(self, service: Service, telemetry: Telemetry) -> None:
+        self._service = service
+        self._telemetry = telemetry
+        self._authenticator = Authenticator(service.settings)
+        self._max_body_bytes = service.settings.max_body_bytes
+        self._started_at = int(time.time())
+        self._router = Router(self._routes(), redirect_slashes=False, default=_not_found)
+
+    async def __call__(self, asgi: ASGIScope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if asgi["type"] != "http":
+            raise NotImplementedError(asgi["type"])
+        exchange = Exchange(asgi, receive, send, self._max_body_bytes)
+        asgi["antiphon.exchange"] = exchange
+        asgi["app"] = self
+        try:
+            if asgi["path"] not in OPEN_PATHS:
+                exchange.scope = self._authenticator.authenticate(exchange)
+            await self._router(asgi, receive, send)
+        except APIError as error:
+            await self._refuse(exchange, error)
+        except HTTPException as error:
+            await self._refuse(exchange, _method_error(exchange, error))
+        except ClientDisconnectedError:
+            exchange.status = 499
+        except Exception as error:  # noqa: BLE001 - the last line: a client never sees a traceback
+            self._telemetry.fault("a request failed", error)
+            await self._refuse(exchange, InternalError("The server had an error while processing your request."))
+        finally:
+            self._telemetry.http_request(
+                asgi.get("antiphon.handler", "none"),
+                exchange.method,
+                exchange.status,
+                time.monotonic() - exchange.started_at,
+            )
+
+    async def _refuse(self, exchange: Exchange, error: APIError) -> None:
+        if exchange.status == 0:
+            await exchange.reply_error(error)
+
+    def _routes(self) -> list[Route]:
+        responses = ResponsesRoutes(self._service)
+        table: list[tuple[str, str, Handler]] = [
+            ("POST", "/responses", responses.create),
+            ("GET", "/responses/{response_id}", responses.retrieve),
+            ("DELETE", "/responses/{response_id}", responses.delete),
+            ("POST", "/responses/{response_id}/cancel", responses.cancel),
+            ("GET", "/responses/{response_id}/input_items", responses.input_items),
+            ("GET", "/models", self._models),
+            ("GET", "/models/{model:path}", self._model),
+        ]
+        routes = [
+            Route(prefix + path, _Endpoint(handler, path), methods=[method])
+            for prefix in ("/v1", "")
+            for method, path, handler in table
+        ]
+        roots: list[tuple[str, Handler]] = [
+            ("/health", self._health),
+            ("/ready", self._ready),
+            ("/metrics", self._metrics),
+            ("/version", self._version),
+        ]
+        return routes + [Route(path, _Endpoint(handler, path), methods=["GET"]) for path, handler in roots]
+
+    async def _models(self, exchange: Exchange) -> None:
+        data = [self._model_object(name) for name in self._service.registry.names()]
+        await exchange.reply_json({"object": "list", "data": data})
+
+    async def _model(self, exchange: Exchange) -> None:
+        name, _ = self._service.registry.resolve(exchange.path_parameter("model"))
+        await exchange.reply_json(self._model_object(name))
+
+    def _model_object(self, name: str) -> dict[str, object]:
+        return {"id": name, "object": "model", "created": self._started_at, "owned_by": "antiphon"}
+
+    async def _health(self, exchange: Exchange) -> None:
+        await exchange.reply_json({"status": "ok"})
+
+    async def _ready(self, exchange: Exchange) -> None:
+        ready = self._service.ready
+        await exchange.reply_json({"status": "ready" if ready else "loading"}, 200 if ready else 503)
+
+    async def _metrics(self, exchange: Exchange) -> None:
+        headers = ((b"content-type", self._telemetry.content_type.encode()),)
+        await exchange.reply(self._telemetry.exposition(), headers=headers)
+
+    async def _version(self, exchange: Exchange) -> None:
+        await exchange.reply_json({"version": __version__})
+
+
+
+
+async def _not_found(asgi: ASGIScope, receive: Receive, send: Send) -> None:
+    raise NotFoundError(
+        f"Invalid URL ({asgi['method']} {asgi['path'][:200]}).", code="unknown_url"
+    )
+
+
+def _method_error(exchange: Exchange, error: HTTPException) -> APIError:
+    if error.status_code == 405:
+        return MethodNotAllowedError(f"Method {exchange.method} is not allowed here.", code="method_not_allowed")
+    return InternalError("The server had an error while processing your request.", http_status=error.status_code)
+
+
+def create_app(service: Service, telemetry: Telemetry | None = None) -> Application:
+    """The application over a service; `telemetry` must be the service's observer where it is given."""
+    return Application(service, telemetry or Telemetry())

@@ -1,0 +1,123 @@
+"""The routes under `/v1/responses`, and the same without `/v1` (responses-api 1.1)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from antiphon.errors import InvalidRequestError
+from antiphon.http.exchange import Exchange
+from antiphon.http.stream import stream_batches, stream_live
+from antiphon.protocol.json import loads
+from antiphon.runtime.runner import Run
+from antiphon.runtime.service import Service
+
+__all__ = ["ResponsesRoutes"]
+
+DEFAULT_LIMIT = 20
+MAX_LIMIT = 100
+
+
+class ResponsesRoutes:
+    """Handlers over one service."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._keep_alive = service.settings.keep_alive_seconds
+
+    async def create(self, exchange: Exchange) -> None:
+        """`POST /responses`: the whole object, or a stream of events."""
+        service = self._service
+        run = await service.create(exchange.scope, await exchange.body())
+        task = service.launch(run)
+        watcher = asyncio.create_task(_leave_with_client(exchange, run))
+        try:
+            if run.plan.stream:
+                await stream_live(exchange, run.live, 0, self._keep_alive)
+            await task
+        finally:
+            watcher.cancel()
+        if not run.plan.stream:
+            if run.refused is not None:
+                raise run.refused
+            await exchange.reply(run.body())
+
+    async def retrieve(self, exchange: Exchange) -> None:
+        """`GET /responses/{id}`: the object, or with `stream=true` its events after `starting_after`."""
+        response_id = exchange.path_parameter("response_id")
+        if exchange.query("stream") in ("true", "True", "1"):
+            await self._replay(exchange, response_id)
+            return
+        await exchange.reply(await self._service.retrieve(exchange.scope, response_id))
+
+    async def delete(self, exchange: Exchange) -> None:
+        """`DELETE /responses/{id}`."""
+        response_id = exchange.path_parameter("response_id")
+        await self._service.delete(exchange.scope, response_id)
+        await exchange.reply_json({"id": response_id, "object": "response", "deleted": True})
+
+    async def cancel(self, exchange: Exchange) -> None:
+        """`POST /responses/{id}/cancel`."""
+        body = await self._service.cancel(exchange.scope, exchange.path_parameter("response_id"))
+        await exchange.reply(body)
+
+    async def input_items(self, exchange: Exchange) -> None:
+        """`GET /responses/{id}/input_items`: pages by item id; newest first unless `order=asc`."""
+        limit = exchange.query_integer("limit")
+        limit = DEFAULT_LIMIT if limit is None else limit
+        if not 1 <= limit <= MAX_LIMIT:
+            raise InvalidRequestError(
+                f"Invalid 'limit': an integer from 1 to {MAX_LIMIT} is expected, but got {limit}.",
+                param="limit",
+                code="invalid_value",
+            )
+        order = exchange.query("order") or "desc"
+        if order not in ("asc", "desc"):
+            raise InvalidRequestError(
+                f"Invalid value: '{order[:20]}'. Supported values are: 'asc' and 'desc'.",
+                param="order",
+                code="invalid_value",
+            )
+        bodies = await self._service.input_items(exchange.scope, exchange.path_parameter("response_id"))
+        items = [loads(body) for body in bodies]
+        if order == "desc":
+            items.reverse()
+        after = exchange.query("after")
+        if after:
+            ids = [item["id"] for item in items]
+            if after not in ids:
+                raise InvalidRequestError(
+                    "Invalid 'after': no item of this list has that id.", param="after", code="invalid_value"
+                )
+            items = items[ids.index(after) + 1 :]
+        page = items[:limit]
+        await exchange.reply_json(
+            {
+                "object": "list",
+                "data": page,
+                "first_id": page[0]["id"] if page else None,
+                "last_id": page[-1]["id"] if page else None,
+                "has_more": len(items) > limit,
+            }
+        )
+
+    async def _replay(self, exchange: Exchange, response_id: str) -> None:
+        after = exchange.query_integer("starting_after")
+        after = -1 if after is None else after
+        if after < -1:
+            raise InvalidRequestError(
+                "Invalid 'starting_after': an event's sequence number is expected.",
+                param="starting_after",
+                code="invalid_value",
+            )
+        run = self._service.live_run(exchange.scope, response_id)
+        if run is not None:
+            await stream_live(exchange, run.live, after + 1, self._keep_alive)
+            return
+        await stream_batches(exchange, await self._service.events(exchange.scope, response_id, after), after)
+
+
+async def _leave_with_client(exchange: Exchange, run: Run) -> None:
+    """A client that leaves a foreground response stops its engine."""
+    while (await exchange.receive())["type"] != "http.disconnect":
+        pass
+    run.leave()

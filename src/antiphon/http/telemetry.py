@@ -1,0 +1,91 @@
+"""Metrics for Prometheus, named in the style of vLLM's, so that dashboards need only another prefix (operations C2).
+
+Labels never hold an id or a key. Times are seconds of the monotonic clock.
+"""
+
+from __future__ import annotations
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from antiphon.protocol.response import Usage
+from antiphon.runtime.observer import Observer
+
+__all__ = ["Telemetry"]
+
+_log = structlog.get_logger("antiphon")
+_LATENCY = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+
+
+class Telemetry(Observer):
+    """The metrics of one server, in a registry of their own."""
+
+    content_type = "text/plain; version=1.0.0; charset=utf-8"
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        labels = ["model_name"]
+
+        def counter(name: str, text: str, names: list[str]) -> Counter:
+            return Counter(f"antiphon:{name}", text, names, registry=self._registry)
+
+        def histogram(name: str, text: str, names: list[str]) -> Histogram:
+            return Histogram(f"antiphon:{name}", text, names, registry=self._registry, buckets=_LATENCY)
+
+        self._running = Gauge(
+            "antiphon:num_requests_running", "Responses being generated.", labels, registry=self._registry
+        )
+        self._ended = counter(
+            "request_success", "Responses that ended, by status and reason.", [*labels, "finished_reason"]
+        )
+        self._prompt = counter("prompt_tokens", "Input tokens.", labels)
+        self._cached = counter("prompt_tokens_cached", "Input tokens that came from the prefix cache.", labels)
+        self._generated = counter("generation_tokens", "Output tokens.", labels)
+        self._first = histogram("time_to_first_token_seconds", "From the request to its first delta.", labels)
+        self._whole = histogram("e2e_request_latency_seconds", "From the start of a response to its end.", labels)
+        self._commit = histogram("store_commit_seconds", "From handing a write over to its being durable.", [])
+        self._http = Counter(
+            "http_requests", "HTTP requests.", ["handler", "method", "status"], registry=self._registry
+        )
+        self._http_time = Histogram(
+            "http_request_duration_seconds",
+            "HTTP requests, to the end of the answer.",
+            ["handler", "method"],
+            registry=self._registry,
+            buckets=_LATENCY,
+        )
+
+    def response_started(self, model: str) -> None:
+        """Count it in."""
+        self._running.labels(model).inc()
+
+    def first_token(self, model: str, seconds: float) -> None:
+        """Record the time to the first token."""
+        self._first.labels(model).observe(seconds)
+
+    def response_ended(self, model: str, status: str, reason: str | None, usage: Usage | None, seconds: float) -> None:
+        """Count it out, with its tokens."""
+        self._running.labels(model).dec()
+        self._ended.labels(model, reason or status).inc()
+        self._whole.labels(model).observe(seconds)
+        if usage is not None:
+            self._prompt.labels(model).inc(usage.input_tokens)
+            self._cached.labels(model).inc(usage.input_tokens_details.cached_tokens)
+            self._generated.labels(model).inc(usage.output_tokens)
+
+    def store_commit(self, seconds: float) -> None:
+        """Record how long a write took."""
+        self._commit.observe(seconds)
+
+    def fault(self, message: str, error: BaseException) -> None:
+        """Log a fault with its traceback, which no client sees."""
+        _log.error(message, exc_info=(type(error), error, error.__traceback__))
+
+    def http_request(self, handler: str, method: str, status: int, seconds: float) -> None:
+        """Count one HTTP request; `handler` is the route, never the path."""
+        self._http.labels(handler, method, f"{status // 100}xx").inc()
+        self._http_time.labels(handler, method).observe(seconds)
+
+    def exposition(self) -> bytes:
+        """The metrics in Prometheus's text format."""
+        return generate_latest(self._registry)

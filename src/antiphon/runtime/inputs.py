@@ -1,0 +1,78 @@
+"""Input items on their way in: references are resolved, ids are kept or made anew, bodies are encoded for the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from antiphon.errors import NotFoundError
+from antiphon.protocol.ids import is_id, item_prefix
+from antiphon.protocol.items import (
+    CustomToolCallOutput,
+    FunctionCallOutput,
+    Item,
+    ItemReference,
+    RawItem,
+    decode_stored_item,
+    encode_item,
+)
+from antiphon.store.base import Scope, Store, StoredItem
+
+__all__ = ["answered_calls", "resolve_items", "stored_items"]
+
+
+async def resolve_items(store: Store | None, scope: Scope, items: Sequence[Item]) -> list[Item]:
+    """The items, references replaced by what is stored, and no id that is not ours.
+
+    An item keeps an id that is ours in this scope and whose stored body is equal to it; any other id is dropped, so
+    that the item gets a new one (issue 2, Input).
+
+    Raises:
+        NotFoundError: a reference to an item that is not stored in this scope.
+    """
+    wanted = [item.id for item in items if item.id is not None and _may_be_ours(item)]
+    known = await store.get_items(scope, wanted) if store is not None and wanted else {}
+    resolved: list[Item] = []
+    for index, item in enumerate(items):
+        if isinstance(item, ItemReference):
+            body = known.get(item.id)
+            if body is None:
+                raise NotFoundError(
+                    f"Item with id '{item.id[:200]}' not found.", param=f"input[{index}].id", code="item_not_found"
+                )
+            resolved.append(decode_stored_item(body))
+            continue
+        if item.id is not None and known.get(item.id) != encode_item(item):
+            item.id = None
+            if isinstance(item, RawItem):
+                item.body.pop("id", None)
+        resolved.append(item)
+    return resolved
+
+
+def stored_items(items: Iterable[Item]) -> list[StoredItem]:
+    """The rows of items; an item without an id gets one."""
+    rows: list[StoredItem] = []
+    for item in items:
+        body = encode_item(item)
+        rows.append(StoredItem(item.id or "", body))
+    return rows
+
+
+def answered_calls(items: Iterable[Item]) -> set[str]:
+    """The ids of the calls whose outputs are among the items."""
+    answered: set[str] = set()
+    for item in items:
+        if isinstance(item, FunctionCallOutput | CustomToolCallOutput):
+            answered.add(item.call_id or "")
+        elif isinstance(item, RawItem) and item.type.endswith("_output"):
+            answered.add(str(item.body.get("call_id")))
+    return answered
+
+
+def _may_be_ours(item: Item) -> bool:
+    if item.id is None:
+        return False
+    if isinstance(item, ItemReference):
+        return is_id(item.id.partition("_")[0], item.id)
+    kind = item.type if isinstance(item, RawItem) else str(item.__struct_config__.tag)
+    return is_id(item_prefix(kind), item.id)

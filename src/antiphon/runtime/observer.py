@@ -1,0 +1,26 @@
+"""What the runtime tells whoever measures it; the default listens to nothing."""
+
+from __future__ import annotations
+
+from antiphon.protocol.response import Usage
+
+__all__ = ["Observer"]
+
+
+class Observer:
+    """Callbacks of the runtime. Each must be quick and must not raise; times are in seconds."""
+
+    def response_started(self, model: str) -> None:
+        """A response took its place and begins."""
+
+    def first_token(self, model: str, seconds: float) -> None:
+        """The first delta came, that long after the request."""
+
+    def response_ended(self, model: str, status: str, reason: str | None, usage: Usage | None, seconds: float) -> None:
+        """A response ended; `reason` is the incomplete reason or the error code."""
+
+    def store_commit(self, seconds: float) -> None:
+        """A write of a response became durable, that long after it was handed over."""
+
+    def fault(self, message: str, error: BaseException) -> None:
+        """A fault of ours that the caller is not shown."""

@@ -1,0 +1,84 @@
+"""From a checked request and its history to a turn that the engine has counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from antiphon.engines.base import Engine, PreparedTurn
+from antiphon.errors import ContextOverflowError
+from antiphon.prompt.budget import cut, cut_points
+from antiphon.prompt.choice import resolve_choice
+from antiphon.prompt.messages import Conversation, assemble
+from antiphon.prompt.prompt import Prompt, Sampling
+from antiphon.protocol.request import CreateResponse
+from antiphon.runtime.rules import LOGPROBS, check_choice, check_format
+
+__all__ = ["build_prompt", "prepare"]
+
+
+def build_prompt(request: CreateResponse, parts: Sequence[Conversation], engine: Engine) -> Prompt:
+    """The prompt of a request, its history included.
+
+    Raises:
+        InvalidRequestError: the tool choice or the output format cannot be met.
+    """
+    capabilities = engine.capabilities
+    tools, choice = resolve_choice(request.tools, request.tool_choice)
+    check_choice(choice, capabilities)
+    form = check_format(request, capabilities)
+    logprobs = LOGPROBS in request.include
+    return Prompt(
+        messages=assemble(parts, request.instructions),
+        tools=tools,
+        choice=choice,
+        parallel_tool_calls=request.parallel_tool_calls,
+        format=form,
+        sampling=Sampling(
+            temperature=request.temperature,
+            top_p=request.top_p,
+            top_k=request.top_k,
+            min_p=request.min_p,
+            presence_penalty=request.presence_penalty,
+            frequency_penalty=request.frequency_penalty,
+            repeat_penalty=request.repeat_penalty,
+            seed=request.seed,
+            stop=request.stop,
+            top_logprobs=request.top_logprobs if logprobs else None,
+        ),
+        max_output_tokens=request.max_output_tokens,
+        reasoning_effort=request.reasoning.effort,
+        template_kwargs=request.chat_template_kwargs,
+        media=frozenset[str]().union(*(part.media for part in parts)),
+    )
+
+
+async def prepare(engine: Engine, prompt: Prompt, truncation: str) -> PreparedTurn:
+    """The counted turn; with `auto`, as few of the oldest messages as possible are dropped until it fits.
+
+    Raises:
+        ContextOverflowError: it does not fit, or not even its last message does.
+        InvalidRequestError: the template refuses the conversation.
+    """
+    try:
+        return await engine.prepare(prompt)
+    except ContextOverflowError:
+        if truncation != "auto":
+            raise
+    points = cut_points(prompt.messages)
+    low, high = 1, len(points) - 1
+    fitting: PreparedTurn | None = None
+    while low <= high:
+        middle = (low + high) // 2
+        shorter = msgspec.structs.replace(prompt, messages=cut(prompt.messages, points[middle]))
+        try:
+            fitting = await engine.prepare(shorter)
+            high = middle - 1
+        except ContextOverflowError:
+            if middle == len(points) - 1:
+                raise
+            low = middle + 1
+    if fitting is None:
+        return await engine.prepare(prompt)
+    return fitting

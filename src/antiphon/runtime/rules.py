@@ -1,0 +1,137 @@
+"""Rules that tie fields of a request to each other, to the settings and to the engine.
+
+All are checked before a response exists, so that each is a plain HTTP error and nothing is stored.
+"""
+
+from __future__ import annotations
+
+from antiphon.engines.base import Capabilities
+from antiphon.errors import InvalidRequestError, UnsupportedError
+from antiphon.machine.opening import effective_format
+from antiphon.prompt.messages import Conversation
+from antiphon.prompt.prompt import ResolvedChoice
+from antiphon.protocol.items import Item, Message
+from antiphon.protocol.parts import InputFile, InputImage
+from antiphon.protocol.request import CreateResponse, TextFormat
+from antiphon.settings import Settings
+
+__all__ = ["check_choice", "check_format", "check_media", "check_request", "check_substance"]
+
+_FORMATS = ("text", "json_object", "json_schema")
+LOGPROBS = "message.output_text.logprobs"
+
+
+def check_request(request: CreateResponse, settings: Settings) -> None:
+    """Fields that exclude each other, and fields that this version does not have.
+
+    Raises:
+        InvalidRequestError: which one, in `param`.
+    """
+    if request.previous_response_id is not None and request.conversation is not None:
+        raise InvalidRequestError(
+            "Mutually exclusive parameters. Ensure you are only providing one of: "
+            "'previous_response_id' or 'conversation'.",
+            param="previous_response_id",
+            code="mutually_exclusive_parameters",
+        )
+    if request.conversation is not None:
+        raise _unsupported("conversation", "Conversations are not supported yet; chain with 'previous_response_id'.")
+    if request.background:
+        raise _unsupported("background", "Background responses are not supported yet; set 'background' to false.")
+    if request.prompt is not None:
+        raise _unsupported("prompt", "Stored prompts are not supported yet; send the text in 'instructions'.")
+    limit = request.max_output_tokens
+    if limit is not None and limit < settings.min_output_tokens:
+        raise InvalidRequestError(
+            f"Invalid 'max_output_tokens': integer below minimum value. "
+            f"Expected a value >= {settings.min_output_tokens}, but got {limit} instead.",
+            param="max_output_tokens",
+            code="integer_below_min_value",
+        )
+
+
+def check_format(request: CreateResponse, capabilities: Capabilities) -> TextFormat | None:
+    """The output format, if the engine can hold to it; prose is never given where JSON was asked for.
+
+    Raises:
+        InvalidRequestError: an unknown format, a schema that is missing, or one that the engine cannot enforce.
+    """
+    form = effective_format(request.text)
+    if form is None:
+        return None
+    if form.type not in _FORMATS:
+        raise InvalidRequestError(
+            f"Invalid value: '{form.type}'. Supported values are: 'text', 'json_object', and 'json_schema'.",
+            param="text.format.type",
+            code="invalid_value",
+        )
+    if form.type == "json_schema" and form.schema is None:
+        raise InvalidRequestError(
+            "Missing required parameter: 'text.format.schema'.",
+            param="text.format.schema",
+            code="missing_required_parameter",
+        )
+    if form.type not in capabilities.formats:
+        raise UnsupportedError(
+            f"The output format '{form.type}' cannot be enforced on this model yet, so it is refused.",
+            param="text.format.type",
+        )
+    return form
+
+
+def check_choice(choice: ResolvedChoice, capabilities: Capabilities) -> None:
+    """Refuse a choice that the engine cannot enforce.
+
+    Raises:
+        UnsupportedError: a call is forced, or limited to some tools, and the engine cannot hold to it.
+    """
+    if choice.mode == "required" and not capabilities.forced_tools:
+        raise UnsupportedError(
+            "A forced tool call cannot be enforced on this model yet, so it is refused. Use 'auto' or 'none'.",
+            param="tool_choice",
+        )
+
+
+def check_substance(parts: list[Conversation], instructions: str | None) -> None:
+    """Refuse a request with nothing to answer (M6).
+
+    Raises:
+        InvalidRequestError: neither the input, nor the history, nor the instructions hold anything.
+    """
+    if any(part.substance for part in parts) or (instructions and instructions.strip()):
+        return
+    raise InvalidRequestError(
+        "Request must include at least one non-empty message content or media input.",
+        param="input",
+        code="empty_input",
+    )
+
+
+def check_media(request: CreateResponse, parts: list[Conversation], capabilities: Capabilities) -> None:
+    """Refuse media that the model cannot read, before anything is fetched (M18).
+
+    Raises:
+        InvalidRequestError: `<kind> input is not supported`, or an image that is only named by a file id.
+    """
+    kinds = frozenset[str]().union(*(part.media for part in parts))
+    for kind in sorted(kinds - capabilities.media):
+        what = "input_file" if kind == "file" else kind
+        raise UnsupportedError(f"{what} input is not supported by this model.", param="input")
+    if "image" in kinds and "file" not in capabilities.media:
+        _refuse_file_ids(request.items)
+
+
+def _refuse_file_ids(items: list[Item]) -> None:
+    for index, item in enumerate(items):
+        if not isinstance(item, Message) or isinstance(item.content, str):
+            continue
+        for part in item.content:
+            if isinstance(part, InputImage | InputFile) and part.file_id is not None:
+                raise UnsupportedError(
+                    "Uploaded files are not supported yet: provide 'image_url' instead of 'file_id'.",
+                    param=f"input[{index}].content",
+                )
+
+
+def _unsupported(param: str, message: str) -> UnsupportedError:
+    return UnsupportedError(message, param=param, code="unsupported_parameter")

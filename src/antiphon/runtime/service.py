@@ -1,0 +1,333 @@
+"""The Responses API as plain async methods, without HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+from antiphon.engines.registry import Registry
+from antiphon.errors import APIError, EngineUnavailableError, InvalidRequestError, NotFoundError
+from antiphon.machine.opening import open_response
+from antiphon.prompt.messages import EMPTY, Conversation, MessageBuilder
+from antiphon.protocol.ids import is_id, new_id
+from antiphon.protocol.items import Item
+from antiphon.protocol.json import encode
+from antiphon.protocol.request import CreateResponse, decode_create_response
+from antiphon.protocol.response import TERMINAL_STATUSES, ResponseError, decode_response
+from antiphon.runtime.admission import Admission
+from antiphon.runtime.history import History, Turn, open_calls
+from antiphon.runtime.inputs import answered_calls, resolve_items, stored_items
+from antiphon.runtime.observer import Observer
+from antiphon.runtime.planning import build_prompt, prepare
+from antiphon.runtime.rules import LOGPROBS, check_media, check_request, check_substance
+from antiphon.runtime.runner import Run, RunPlan, output_items
+from antiphon.settings import Settings
+from antiphon.store.base import EventBatch, FinishedResponse, Scope, Store, StoredResponse
+
+__all__ = ["Service"]
+
+SWEEP_SECONDS = 60.0
+PERSISTENCE_OFF = (
+    "Response storage is disabled on this server (--responses-store-max-entries 0), "
+    "so responses cannot be looked up or chained."
+)
+
+
+class Service:
+    """Creates, finds, deletes and lists responses. One per process."""
+
+    def __init__(
+        self, settings: Settings, registry: Registry, store: Store | None, observer: Observer | None = None
+    ) -> None:
+        self.settings = settings
+        self.registry = registry
+        self.store = store
+        self.observer = observer or Observer()
+        self.admission = Admission(settings.max_concurrent_requests)
+        self._history = History(store) if store is not None else None
+        self._runs: dict[tuple[str, str], Run] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._sweeper: asyncio.Task[None] | None = None
+        self.started = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether a request could be generated now."""
+        return self.started and self.registry.ready
+
+    async def start(
+        self, loading: Callable[[str], None] | None = None, loaded: Callable[[str], None] | None = None
+    ) -> None:
+        """Open the store, end what an earlier process left running, and load the models.
+
+        Raises:
+            ConfigurationError: the store or a model cannot be used.
+        """
+        if self.store is not None:
+            await self.store.open()
+            await self._end_interrupted(self.store)
+            self._sweeper = asyncio.create_task(self._sweep(self.store))
+        await self.registry.start(loading, loaded)
+        self.started = True
+
+    async def close(self) -> None:
+        """Stop what runs, keep it as cancelled, and close engines and store."""
+        self.started = False
+        for run in list(self._runs.values()):
+            run.leave()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.gather(self._sweeper, return_exceptions=True)
+        await self.registry.close()
+        if self.store is not None:
+            await self.store.close()
+
+    async def create(self, scope: Scope, body: bytes, dialect: str | None = None) -> Run:
+        """Check a request and begin its response; `launch` starts it.
+
+        Raises:
+            APIError: the request is refused; nothing of it is kept.
+        """
+        request = decode_create_response(body)
+        self.admission.enter()
+        try:
+            run = Run(await self._plan(scope, request, dialect or self.settings.dialect), self.observer)
+            await run.begin()
+        except BaseException:
+            self.admission.leave()
+            raise
+        self._runs[scope.tenant, run.id] = run
+        self.observer.response_started(run.plan.response.model)
+        return run
+
+    def launch(self, run: Run) -> asyncio.Task[None]:
+        """Start a run that `create` gave; the task ends when the response has ended."""
+        task = asyncio.create_task(self._drive(run))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def retrieve(self, scope: Scope, response_id: str) -> bytes:
+        """The JSON of a response: as it stands if it runs, else as it ended.
+
+        Raises:
+            NotFoundError: there is none by that id in this scope.
+        """
+        store = self._require_store()
+        run = self._runs.get((scope.tenant, response_id))
+        if run is not None and run.plan.store is not None:
+            return run.body()
+        return (await self._stored(store, scope, response_id)).snapshot
+
+    async def delete(self, scope: Scope, response_id: str) -> None:
+        """Delete a response; one that still runs is refused.
+
+        Raises:
+            NotFoundError: there is none by that id in this scope.
+            InvalidRequestError: it is still running.
+        """
+        store = self._require_store()
+        run = self._runs.get((scope.tenant, response_id))
+        if run is not None and run.plan.store is not None:
+            raise InvalidRequestError("Cannot delete an in-flight response.", code="response_in_progress")
+        if not _is_response_id(response_id) or not await store.delete_response(scope, response_id):
+            raise response_not_found(response_id)
+        if self._history is not None:
+            self._history.forget(scope, response_id)
+
+    async def cancel(self, scope: Scope, response_id: str) -> bytes:
+        """Cancel a background response; there are none yet, so a known id is refused.
+
+        Raises:
+            NotFoundError: there is none by that id in this scope.
+            InvalidRequestError: it was not created in the background.
+        """
+        await self.retrieve(scope, response_id)
+        raise InvalidRequestError("Cannot cancel a synchronous response.", code="response_not_cancellable")
+
+    async def input_items(self, scope: Scope, response_id: str) -> list[bytes]:
+        """The JSON of the items that a response was made from: its history and its own input, oldest first.
+
+        Raises:
+            NotFoundError: there is none by that id in this scope.
+        """
+        store = self._require_store()
+        await self._stored(store, scope, response_id)
+        items: list[bytes] = []
+        for turn in await store.chain(scope, response_id):
+            items += turn.input_items
+            if turn.id != response_id:
+                items += turn.output_items
+        return items
+
+    def live_run(self, scope: Scope, response_id: str) -> Run | None:
+        """The run of a stored response that is being generated here."""
+        run = self._runs.get((scope.tenant, response_id))
+        return run if run is not None and run.plan.store is not None else None
+
+    async def events(self, scope: Scope, response_id: str, after: int) -> list[EventBatch]:
+        """The stored batches of an ended response that hold events after that number.
+
+        Raises:
+            NotFoundError: there is none by that id in this scope.
+        """
+        store = self._require_store()
+        await self._stored(store, scope, response_id)
+        return await store.events(scope, response_id, after)
+
+    async def _plan(self, scope: Scope, request: CreateResponse, dialect: str) -> RunPlan:
+        check_request(request, self.settings)
+        model, engine = self.registry.resolve(request.model)
+        if not engine.ready:
+            raise EngineUnavailableError("The model is being loaded. Please try again later.", retry_after=2.0)
+        history = await self._load_history(scope, request)
+        own = await resolve_items(self.store, scope, request.items)
+        _check_outputs(history, own)
+        previous = history[-1].conversation if history else EMPTY
+        parts = [turn.conversation for turn in history]
+        parts.append(_convert(own, previous))
+        if request.instruction_items:
+            parts.insert(0, _convert(request.instruction_items, EMPTY))
+        check_substance(parts, request.instructions)
+        check_media(request, parts, engine.capabilities)
+        turn = await prepare(engine, build_prompt(request, parts, engine), request.truncation)
+        store = self.store if request.store else None
+        return RunPlan(
+            scope=scope,
+            engine=engine,
+            turn=turn,
+            response=open_response(
+                request, response_id=new_id("resp"), model=model, created_at=int(time.time())
+            ),
+            own_items=own,
+            input_items=stored_items(own) if store is not None else [],
+            previous=previous,
+            stream=request.stream,
+            dialect=dialect,
+            logprobs=LOGPROBS in request.include,
+            store=store,
+        )
+
+    async def _load_history(self, scope: Scope, request: CreateResponse) -> list[Turn]:
+        identity = request.previous_response_id
+        if identity is None:
+            return []
+        store = self._require_store("previous_response_id")
+        parent = await store.get_response(scope, identity) if _is_response_id(identity) else None
+        if parent is None or self._history is None:
+            raise previous_not_found(identity)
+        if parent.status not in TERMINAL_STATUSES:
+            raise InvalidRequestError(
+                f"Previous response '{identity}' has not ended yet.",
+                param="previous_response_id",
+                code="response_in_progress",
+            )
+        turns = await self._history.chain(scope, identity)
+        if not turns:
+            raise previous_not_found(identity)
+        return turns
+
+    async def _drive(self, run: Run) -> None:
+        plan = run.plan
+        began = time.monotonic()
+        try:
+            await run.run()
+            if plan.store is not None and run.refused is None and self._history is not None:
+                self._history.remember(plan.scope, _turn(plan))
+        finally:
+            self._runs.pop((plan.scope.tenant, run.id), None)
+            self.admission.leave()
+            response = plan.response
+            details, error = response.incomplete_details, response.error
+            reason = details.reason if details is not None else error.code if error is not None else None
+            self.observer.response_ended(
+                response.model, response.status, reason, response.usage, time.monotonic() - began
+            )
+
+    async def _stored(self, store: Store, scope: Scope, response_id: str) -> StoredResponse:
+        found = await store.get_response(scope, response_id) if _is_response_id(response_id) else None
+        if found is None:
+            raise response_not_found(response_id)
+        return found
+
+    def _require_store(self, param: str | None = None) -> Store:
+        if self.store is None:
+            raise InvalidRequestError(PERSISTENCE_OFF, param=param, code="response_storage_disabled")
+        return self.store
+
+    async def _end_interrupted(self, store: Store) -> None:
+        """What an earlier process left running ends as failed: nothing hangs, and nothing is forgotten."""
+        for left in await store.interrupted():
+            response = decode_response(left.response.snapshot)
+            response.status = "failed"
+            response.error = ResponseError("server_restarted", "The server was restarted while it generated.")
+            finished = FinishedResponse(
+                id=response.id,
+                status="failed",
+                completed_at=int(time.time()),
+                snapshot=encode(response),
+                output_items=[],
+                events=[],
+            )
+            await store.finish_response(left.scope, finished)
+
+    async def _sweep(self, store: Store) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            try:
+                await store.sweep(time.time())
+            except APIError as error:
+                self.observer.fault("the store could not be swept", error)
+
+
+def _convert(items: Sequence[Item], previous: Conversation) -> Conversation:
+    builder = MessageBuilder(previous)
+    builder.add(items)
+    return builder.conversation()
+
+
+def _turn(plan: RunPlan) -> Turn:
+    output = output_items(plan.response)
+    builder = MessageBuilder(plan.previous)
+    builder.add(plan.own_items)
+    builder.add(output)
+    size = sum(len(row.body) for row in plan.input_items) + len(plan.response.output_text or "")
+    return Turn(
+        plan.response.id,
+        plan.response.previous_response_id,
+        builder.conversation(),
+        open_calls(output),
+        size,
+    )
+
+
+def _check_outputs(history: Sequence[Turn], own: Sequence[Item]) -> None:
+    if not history or not history[-1].open_calls:
+        return
+    answered = answered_calls(own)
+    for call_id in history[-1].open_calls:
+        if call_id not in answered:
+            raise InvalidRequestError(
+                f"No tool output found for function call {call_id}.", param="input", code="missing_tool_output"
+            )
+
+
+def _is_response_id(value: str) -> bool:
+    return is_id("resp", value)
+
+
+def response_not_found(response_id: str) -> NotFoundError:
+    """The one answer for missing, malformed and foreign response ids."""
+    return NotFoundError(f"Response with id '{response_id[:200]}' not found.", code="response_not_found")
+
+
+def previous_not_found(response_id: str) -> NotFoundError:
+    """The same for the id to chain to."""
+    return NotFoundError(
+        f"Previous response with id '{response_id[:200]}' not found.",
+        param="previous_response_id",
+        code="previous_response_not_found",
+    )
