@@ -8,6 +8,7 @@ only, so that it starts fast and shares no state with the server.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -29,12 +30,11 @@ def main() -> int:
     # A plain exit would run destructors of native threads that may be in the middle of a batch.
     threading.Thread(target=_exit_with_parent, daemon=True).start()
 
-    import xllamacpp
-
-    params = xllamacpp.CommonParams()
+    xllamacpp: Any = importlib.import_module("xllamacpp")
+    params: Any = xllamacpp.CommonParams()
     _configure(params, config)
     try:
-        server = xllamacpp.Server(params)
+        server: Any = xllamacpp.Server(params)
     except Exception as error:  # noqa: BLE001 - native code raises what it likes; the parent reads the text
         sys.stderr.write(f"load failed: {error}\n")
         sys.stderr.flush()

@@ -111,8 +111,7 @@ class Child:
         await asyncio.gather(*self._drains, return_exceptions=True)
         if self._process.stdin is not None:
             self._process.stdin.close()
-        with contextlib.suppress(OSError):
-            Path(self.config.socket).unlink()
+        await asyncio.to_thread(Path(self.config.socket).unlink, missing_ok=True)
 
     async def _load(self, timeout: float) -> None:  # noqa: ASYNC109
         stdin, stdout = self._process.stdin, self._process.stdout

@@ -38,7 +38,7 @@ MARKER_PAIRS: tuple[tuple[str, str], ...] = (
 )
 """The markers of thinking that are known, the usual ones first."""
 
-_SPECIAL = re.compile(r"<[|｜][^<>\s]{1,64}?[|｜]>|</?[a-z_]{1,32}>|\[/?[A-Z_]{2,32}\]")
+_SPECIAL = re.compile(r"<[|\uff5c][^<>\s]{1,64}?[|\uff5c]>|</?[a-z_]{1,32}>|\[/?[A-Z_]{2,32}\]")
 
 
 def template_variables(template: str, effort: str | None, explicit: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,9 +44,11 @@ class CallParser:
         self._anywhere = re.compile(f"{markers}|{_OBJECT_ON_LINE}")
         self._at_start = re.compile(rf"{markers}|(?:\A|\n)[ \t]*(\{{|```)")
         self._state = _TEXT
-        self._held = ""
+        self._held: str = ""
         self._fresh = True
-        self._block = self._fenced = self._block_had_call = False
+        self._block = False
+        self._fenced = False
+        self._block_had_call = False
         self._scanner = CallScanner(tools)
         self._undecided: list[str] = []
         self.calls = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -68,7 +68,8 @@ class CallScanner:
             self._escaped = False
             self._value.append(text[place])
             return place + 1
-        end = _STRING_BODY.match(text, place).end()  # type: ignore[union-attr] - it matches the empty string too
+        body = _STRING_BODY.match(text, place)
+        end = body.end() if body else place
         if end == len(text):
             self._value.append(text[place:])
             return end
@@ -172,7 +173,7 @@ class CallScanner:
             return
         name = body if isinstance(body, str) else None
         if isinstance(body, dict):
-            inner: dict[str, Any] = body
+            inner = cast("dict[str, Any]", body)
             name = inner.get("name")
             for key in _ARGUMENTS:
                 if key in inner:
@@ -225,7 +226,7 @@ def _custom_input(arguments: str) -> str:
     except msgspec.DecodeError:
         return arguments
     if isinstance(body, dict):
-        inner: dict[str, Any] = body
+        inner = cast("dict[str, Any]", body)
         if isinstance(inner.get("input"), str):
             return inner["input"]
     return arguments
