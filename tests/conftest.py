@@ -2,10 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
+from support.server import RunningServer, running_server
+
+from antiphon.engines.catalog import locate
+from antiphon.settings import load_settings
 
 
 @pytest.fixture
 def anyio_backend() -> str:
     """Async tests run on asyncio: uvicorn and aiohttp do."""
     return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def scripted_process() -> Iterator[RunningServer]:
+    """A real server over the scripted model, with the store in memory; shared by the session."""
+    arguments = ["--model", "scripted", "--store", "memory", "--alias", "gpt-5=scripted"]
+    with running_server(arguments, environment={"ANTIPHON_SCRIPTED_RAW_ITEMS": "1"}) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def scripted_server(scripted_process: RunningServer) -> str:
+    """The base URL of that server, ending in `/v1`."""
+    return scripted_process.base_url
+
+
+@pytest.fixture(scope="session")
+def smollm2_path() -> Path:
+    """The default model, which `make setup` brings."""
+    path = locate(load_settings().data_path)
+    assert path is not None, "the default model is missing: run `make setup`"
+    return path
+
+
+@pytest.fixture(scope="session")
+def real_process(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A real server over the default model, one thread, the store in SQLite; shared by the session."""
+    store = tmp_path_factory.mktemp("real") / "state.db"
+    arguments = ["--model", str(smollm2_path), "--alias", "smollm=" + str(smollm2_path)]
+    arguments += ["--store", str(store), "--threads", "1"]
+    with running_server(arguments) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def real_server(real_process: RunningServer) -> str:
+    """The base URL of that server, ending in `/v1`."""
+    return real_process.base_url

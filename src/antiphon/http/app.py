@@ -84,6 +84,8 @@ class Application:
         responses = ResponsesRoutes(self._service)
         table: list[tuple[str, str, Handler]] = [
             ("POST", "/responses", responses.create),
+            ("POST", "/responses/compact", _not_yet),
+            ("POST", "/responses/input_tokens", _not_yet),
             ("GET", "/responses/{response_id}", responses.retrieve),
             ("DELETE", "/responses/{response_id}", responses.delete),
             ("POST", "/responses/{response_id}/cancel", responses.cancel),
@@ -130,6 +132,10 @@ class Application:
         await exchange.reply_json({"version": __version__})
 
 
+
+
+async def _not_yet(exchange: Exchange) -> None:
+    raise NotFoundError("This server does not have this endpoint yet.", code="unknown_url")
 
 
 async def _not_found(asgi: ASGIScope, receive: Receive, send: Send) -> None:
