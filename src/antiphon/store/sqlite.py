@@ -1,7 +1,11 @@
 """The store in one SQLite file: the default.
 
-WAL with `synchronous=FULL`; one writer thread with group commit, a few reader threads. A method that writes returns
-when the write is on disk, and what is on disk is seen by every read that begins after.
+WAL with `synchronous=FULL` and group commit. A method that writes returns when the write is on disk, and what is on
+disk is seen by every read that begins after.
+
+Reads run on the event loop's thread: a look-up by key costs a fifth of a hand-over to another thread, and a thread that
+reads beside a busy loop waits milliseconds for the interpreter's lock at every row. Long chains and logs are read in
+steps that let other tasks run between them. A read is one statement, so none is open across an await.
 
 The TTL counts by the wall clock, since it outlives the process: a clock that is set forward makes responses expire
 early, and one that is set back makes them stay longer.
@@ -16,7 +20,9 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
+
+from msgspec import Struct
 
 from antiphon.errors import ConfigurationError, UnavailableError
 from antiphon.store.base import (
@@ -27,31 +33,46 @@ from antiphon.store.base import (
     NewResponse,
     Scope,
     Store,
+    StoredItem,
     StoredResponse,
     StoreLimits,
     StoreStatus,
 )
 from antiphon.store.queries import QUERIES
 from antiphon.store.sqlite_file import FileLock, connect, migrate, prepare_file
-from antiphon.store.sqlite_reader import Readers
 from antiphon.store.sqlite_rows import Key, Rows, unpack_offsets
-from antiphon.store.sqlite_writer import Writer
+from antiphon.store.sqlite_writer import Writer, clean_error
 
 __all__ = ["SQLiteStore"]
 
 T = TypeVar("T")
-_READERS = 2
 _SWEEP_STEP = 200
+_TURNS_A_READ = 32
+_BATCHES_A_READ = 32
+_LARGE_BODY = 256 * 1024
+
+
+class _Turn(Struct):
+    """A turn, and whether its response is live."""
+
+    turn: ChainTurn
+    live: bool
 
 
 class _Opened:
     """What exists while the store is open."""
 
-    def __init__(self, connection: sqlite3.Connection, rows: Rows, writer: Writer, readers: Readers) -> None:
+    def __init__(self, connection: sqlite3.Connection, rows: Rows, reader: sqlite3.Connection) -> None:
         self.connection = connection
         self.rows = rows
-        self.writer = writer
-        self.readers = readers
+        self.writer = Writer(connection, rows)
+        self.reader = reader
+
+    async def close(self) -> None:
+        """Finish what is under way."""
+        await self.writer.close()
+        self.reader.close()
+        await asyncio.to_thread(self.connection.close)
 
 
 class SQLiteStore(Store):
@@ -76,9 +97,8 @@ class SQLiteStore(Store):
             ConfigurationError: it cannot be used; the message names the file and says why and what to do.
         """
         connection, rows = await asyncio.to_thread(self._open_file)
-        readers = Readers(lambda: connect(self.path, read_only=True), _READERS)
-        self._opened = _Opened(connection, rows, Writer(connection, rows), readers)
-        await self._write(rows.remove_all_unneeded)
+        self._opened = _Opened(connection, rows, connect(self.path, read_only=True, wait=False))
+        await self._write(rows.remove_all_unneeded, heavy=True)
 
     async def close(self) -> None:
         """Finish what is under way, close the file and give the lock back."""
@@ -87,14 +107,12 @@ class SQLiteStore(Store):
             return
         try:
             if opened.rows.bounded:
-                await opened.writer.run(opened.rows.write_uses)
+                await opened.writer.run(opened.rows.write_uses, heavy=True)
         except UnavailableError:
             # The order of use is a help, not a promise: a full disk must not keep the server from stopping.
             pass
         finally:
-            await opened.readers.close()
-            await opened.writer.close()
-            await asyncio.to_thread(opened.connection.close)
+            await opened.close()
             self._lock.release()
 
     async def status(self) -> StoreStatus:
@@ -110,7 +128,8 @@ class SQLiteStore(Store):
             UnavailableError: it cannot be written now.
         """
         rows = self._open().rows
-        await self._write(lambda: rows.create(scope.tenant, response))
+        heavy = _is_large(response.input_items)
+        await self._write(lambda: rows.create(scope.tenant, response), heavy=heavy)
 
     async def create_finished_response(self, scope: Scope, response: NewResponse, finished: FinishedResponse) -> None:
         """Begin and end a response in one transaction.
@@ -120,7 +139,8 @@ class SQLiteStore(Store):
             UnavailableError: it cannot be written now.
         """
         rows = self._open().rows
-        await self._write(lambda: rows.create(scope.tenant, response, finished))
+        heavy = _is_large(response.input_items) or _is_large(finished.output_items)
+        await self._write(lambda: rows.create(scope.tenant, response, finished), heavy=heavy)
 
     async def append_events(self, scope: Scope, response_id: str, batch: EventBatch) -> None:
         """Append a batch to a running response.
@@ -139,11 +159,13 @@ class SQLiteStore(Store):
             UnavailableError: it cannot be written now.
         """
         rows = self._open().rows
-        return await self._write(lambda: rows.finish(scope.tenant, finished))
+        heavy = _is_large(finished.output_items)
+        return await self._write(lambda: rows.finish(scope.tenant, finished), heavy=heavy)
 
     async def get_response(self, scope: Scope, response_id: str) -> StoredResponse | None:
         """A response by id; counts as a use of it."""
-        row = await self._read_one("get_response", {**self._named(scope, response_id), "now": self._clock()})
+        parameters: dict[str, object] = {"tenant": scope.tenant, "id": response_id, "now": self._clock()}
+        row = self._read("get_response", parameters).fetchone()
         if row is None:
             return None
         self._open().rows.use((scope.tenant, response_id))
@@ -156,24 +178,42 @@ class SQLiteStore(Store):
             UnavailableError: it cannot be written now.
         """
         rows = self._open().rows
-        return await self._write(lambda: rows.delete((scope.tenant, response_id)))
+        return await self._write(lambda: rows.delete((scope.tenant, response_id)), heavy=True)
 
     async def chain(self, scope: Scope, response_id: str, known: str | None = None) -> list[ChainTurn]:
         """The turns from the oldest ancestor to this response, those after `known` only where that is given."""
-        parameters = {**self._named(scope, response_id), "known": known, "now": self._clock()}
-        return await self._open().readers.run(lambda connection: _read_chain(connection, parameters))
+        parameters: dict[str, object] = {"tenant": scope.tenant, "id": response_id, "known": known}
+        parameters.update(now=self._clock(), most=_TURNS_A_READ)
+        turns = self._read_chain(parameters)
+        # The last one is the response itself. One that has expired is as good as gone, unless something needs it.
+        if not turns or not (turns[-1].live or self._read("is_needed", parameters).fetchone()):
+            return []
+        with self.retain(scope, response_id):
+            step = turns
+            while len(step) == _TURNS_A_READ and step[0].turn.parent_id not in {None, known}:
+                await asyncio.sleep(0)
+                step = self._read_chain({**parameters, "id": step[0].turn.parent_id})
+                turns = step + turns
+        return [row.turn for row in turns]
 
     async def events(self, scope: Scope, response_id: str, after: int = -1) -> list[EventBatch]:
         """The batches of a response that hold events after that number."""
-        parameters = {**self._named(scope, response_id), "after": after, "now": self._clock()}
-        found = await self._read("events", parameters)
-        return [EventBatch(first, body, unpack_offsets(offsets)) for first, body, offsets in found]
+        parameters: dict[str, object] = {"tenant": scope.tenant, "id": response_id, "now": self._clock()}
+        parameters.update(after=after, most=_BATCHES_A_READ)
+        batches: list[EventBatch] = []
+        while True:
+            found = self._read("events", parameters).fetchall()
+            batches.extend(EventBatch(first, body, unpack_offsets(offsets)) for first, body, offsets in found)
+            if len(found) < _BATCHES_A_READ:
+                return batches
+            parameters["after"] = batches[-1].last_sequence
+            await asyncio.sleep(0)
 
     async def get_items(self, scope: Scope, item_ids: Sequence[str]) -> dict[str, bytes]:
         """The JSON of those items that are kept, by id."""
         if not item_ids:
             return {}
-        return dict(await self._read("get_items", {"tenant": scope.tenant, "ids": json.dumps(list(item_ids))}))
+        return dict(self._read("get_items", {"tenant": scope.tenant, "ids": json.dumps(list(item_ids))}).fetchall())
 
     async def interrupted(self) -> list[InterruptedResponse]:
         """Of every tenant, the responses that an earlier process left queued or in progress and that still are."""
@@ -193,12 +233,12 @@ class SQLiteStore(Store):
         """
         rows = self._open().rows
         released, self._released = self._released, []
-        removed = await self._write(lambda: rows.remove_if_unneeded(released)) if released else 0
+        removed = await self._write(lambda: rows.remove_if_unneeded(released), heavy=True) if released else 0
         if rows.bounded:
-            await self._write(rows.write_uses)
+            await self._write(rows.write_uses, heavy=True)
         # In steps, so that requests need not wait for all of it.
         while True:
-            expired, gone = await self._write(lambda: rows.expire(now, _SWEEP_STEP))
+            expired, gone = await self._write(lambda: rows.expire(now, _SWEEP_STEP), heavy=True)
             removed += gone
             if expired < _SWEEP_STEP:
                 return removed
@@ -223,22 +263,28 @@ class SQLiteStore(Store):
             raise UnavailableError("The store is closed.")
         return self._opened
 
-    async def _write(self, job: Callable[[], T]) -> T:
-        return await self._open().writer.run(job)
+    async def _write(self, job: Callable[[], T], *, heavy: bool = False) -> T:
+        return await self._open().writer.run(job, heavy=heavy)
 
-    async def _read(self, query: str, parameters: dict[str, object]) -> list[tuple[Any, ...]]:
-        return await self._open().readers.run(
-            lambda connection: connection.execute(QUERIES[query], parameters).fetchall()
-        )
+    def _read_chain(self, parameters: dict[str, object]) -> list[_Turn]:
+        found: list[tuple[str, str | None, str, bool, int | None, bytes]]
+        found = self._read("chain", parameters).fetchall()
+        turns: list[_Turn] = []
+        inputs: list[bytes] = []
+        outputs: list[bytes] = []
+        for response_id, parent_id, status, live, role, body in found:
+            if not turns or turns[-1].turn.id != response_id:
+                inputs, outputs = [], []
+                turns.append(_Turn(ChainTurn(response_id, parent_id, status, inputs, outputs), live))
+            if role is not None:
+                (outputs if role else inputs).append(body)
+        return turns
 
-    async def _read_one(self, query: str, parameters: dict[str, object]) -> tuple[Any, ...] | None:
-        return await self._open().readers.run(
-            lambda connection: connection.execute(QUERIES[query], parameters).fetchone()
-        )
-
-    @staticmethod
-    def _named(scope: Scope, response_id: str) -> dict[str, object]:
-        return {"tenant": scope.tenant, "id": response_id}
+    def _read(self, query: str, parameters: dict[str, object]) -> sqlite3.Cursor:
+        try:
+            return self._open().reader.execute(QUERIES[query], parameters)
+        except sqlite3.Error as error:
+            raise clean_error(error) from error
 
     def _open_file(self) -> tuple[sqlite3.Connection, Rows]:
         advice = "Check the path, its permissions and the free space, or choose another file with --store PATH."
@@ -246,7 +292,7 @@ class SQLiteStore(Store):
             prepare_file(self.path)
             self._lock.acquire()
             try:
-                connection = connect(self.path)
+                connection = connect(self.path, wait=False)
                 try:
                     migrate(connection)
                     self._left_running = connection.execute(QUERIES["running"]).fetchall()
@@ -263,21 +309,5 @@ class SQLiteStore(Store):
             raise ConfigurationError(f"The store {self.path} cannot be opened: {error}. {advice}") from None
 
 
-def _read_chain(connection: sqlite3.Connection, parameters: dict[str, object]) -> list[ChainTurn]:
-    found: list[tuple[str, str | None, str, bool, int | None, bytes]]
-    found = connection.execute(QUERIES["chain"], parameters).fetchall()
-    if not found:
-        return []
-    # The last row belongs to the response itself. One that has expired is as good as gone, unless something needs it.
-    if not found[-1][3] and connection.execute(QUERIES["is_needed"], parameters).fetchone() is None:
-        return []
-    turns: list[ChainTurn] = []
-    inputs: list[bytes] = []
-    outputs: list[bytes] = []
-    for response_id, parent_id, status, _, role, body in found:
-        if not turns or turns[-1].id != response_id:
-            inputs, outputs = [], []
-            turns.append(ChainTurn(response_id, parent_id, status, inputs, outputs))
-        if role is not None:
-            (outputs if role else inputs).append(body)
-    return turns
+def _is_large(items: Sequence[StoredItem]) -> bool:
+    return sum(len(item.body) for item in items) > _LARGE_BODY

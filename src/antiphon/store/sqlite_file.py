@@ -14,6 +14,7 @@ from antiphon.store.queries import MIGRATIONS, Migration
 __all__ = ["FileLock", "connect", "migrate", "prepare_file"]
 
 _BUSY_SECONDS = 5.0
+_CACHE_KIB = 16 * 1024
 
 
 class FileLock:
@@ -62,8 +63,11 @@ def prepare_file(path: Path) -> None:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
 
 
-def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
-    """A connection that any one thread may use; transactions are begun and ended by hand."""
+def connect(path: Path, *, read_only: bool = False, wait: bool = True) -> sqlite3.Connection:
+    """A connection that one thread at a time may use; transactions are begun and ended by hand.
+
+    With `wait` false it never waits for another program's lock, so that the event loop's thread may use it.
+    """
     connection = sqlite3.connect(
         path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
     )
@@ -76,6 +80,9 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute(f"PRAGMA journal_size_limit = {64 * 1024 * 1024}")
         connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        if not wait:
+            connection.execute("PRAGMA busy_timeout = 0")
     except BaseException:
         connection.close()
         raise

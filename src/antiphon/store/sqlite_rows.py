@@ -1,4 +1,4 @@
-"""What the writer of the SQLite store does to rows. Everything here runs inside a transaction, on the writer's thread.
+"""What the writer of the SQLite store does to rows. Everything here runs inside a transaction, one thread at a time.
 
 Totals are kept in a row of their own and in memory; the order of use is kept in memory, and only where a limit needs
 it. Both follow a commit: a transaction that is rolled back leaves them as they were.
@@ -106,7 +106,7 @@ class Rows:
     # The order of use
 
     def use(self, key: Key) -> None:
-        """Note a use, from any thread; it reaches the file with the next sweep."""
+        """Note a use, also while a transaction runs elsewhere; it reaches the file with the next sweep."""
         if self.bounded and key in self._by_use:
             try:
                 self._by_use.move_to_end(key)

@@ -1,8 +1,14 @@
-"""One thread that writes, with group commit.
+"""Group commit: one transaction for all that waits, committed by a thread of its own.
 
-Whatever waits when the thread is free goes into one transaction, so that many callers share one fsync. If anything in
-it fails, it is rolled back and each job gets a transaction of its own: the one at fault harms only itself, and the
-usual case pays for no savepoints. A job may therefore run twice, and must have no effect but through the transaction.
+Jobs that are waiting go into one transaction, so that many callers share one fsync. Small ones run on the event loop's
+own thread, and only the COMMIT, which waits for the disk, is handed to the writer thread. A thread that runs Python
+beside a busy loop waits milliseconds for the interpreter's lock each time that SQLite has given it up, which is
+several times a statement; so the fewer statements run there, the better. Jobs that may take long (large bodies,
+removal of many rows) run on the writer thread as a whole. Either way one side at a time owns the connection.
+
+If anything in a transaction fails, it is rolled back and each job gets a transaction of its own: the one at fault harms
+only itself, and the usual case pays for no savepoints. A job may therefore run twice, and must have no effect but
+through the transaction.
 """
 
 from __future__ import annotations
@@ -11,8 +17,10 @@ import asyncio
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable
-from queue import Empty, SimpleQueue
+from collections import deque
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from antiphon.errors import APIError, InternalError, UnavailableError
@@ -22,6 +30,7 @@ __all__ = ["Transactional", "Writer", "clean_error"]
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _MOST_JOBS = 512
+_BUSY_MILLISECONDS = 5000
 
 _REASONS = {
     sqlite3.SQLITE_FULL: "the disk is full",
@@ -36,7 +45,7 @@ _REASONS = {
 
 
 class Transactional(Protocol):
-    """What the writer tells the owner of the rows around each transaction; all calls are on the writer's thread."""
+    """What the writer tells the owner of the rows around each transaction."""
 
     def settle(self) -> None:
         """Do what is due once for all jobs, before the commit."""
@@ -75,29 +84,34 @@ def _concerns_all(error: Exception) -> bool:
 class _Waiting:
     """A job, and the caller who awaits its outcome."""
 
-    __slots__ = ("error", "future", "job", "result")
+    __slots__ = ("error", "future", "heavy", "job", "result")
 
-    def __init__(self, job: Callable[[], Any], future: asyncio.Future[Any]) -> None:
+    def __init__(self, job: Callable[[], Any], future: asyncio.Future[Any], heavy: bool) -> None:
         self.job = job
+        self.heavy = heavy
         self.future = future
         self.result: Any = None
         self.error: APIError | None = None
 
 
 class Writer:
-    """Runs jobs in transactions of one connection, on a thread of its own."""
+    """Runs jobs in transactions of one connection; made and used on the event loop's thread."""
 
     def __init__(self, connection: sqlite3.Connection, rows: Transactional) -> None:
         self._connection = connection
         self._rows = rows
         self._loop = asyncio.get_running_loop()
-        self._queue: SimpleQueue[_Waiting | None] = SimpleQueue()
+        self._waiting: deque[_Waiting] = deque()
+        self._busy = False
         self._closed = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._handed: SimpleQueue[tuple[list[_Waiting], bool] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="antiphon-store-writer", daemon=True)
         self._thread.start()
 
-    async def run(self, job: Callable[[], T]) -> T:
-        """The result of a job, when it is durable.
+    def run(self, job: Callable[[], T], *, heavy: bool = False) -> asyncio.Future[T]:
+        """The result of a job, when it is durable; `heavy` keeps it off the event loop's thread.
 
         Raises:
             UnavailableError: the disk is full, read-only or damaged, or the store is closed; nothing was written.
@@ -106,78 +120,115 @@ class Writer:
         if self._closed:
             raise UnavailableError("The store is closed.")
         future: asyncio.Future[T] = self._loop.create_future()
-        self._queue.put(_Waiting(job, future))
-        return await future
+        self._waiting.append(_Waiting(job, future, heavy))
+        if not self._busy:
+            self._busy = True
+            self._idle.clear()
+            # Not at once, so that callers of the same turn of the loop share the transaction.
+            self._loop.call_soon(self._begin)
+        return future
 
     async def close(self) -> None:
         """Finish what waits, and end the thread."""
         if self._closed:
             return
         self._closed = True
-        self._queue.put(None)
+        await self._idle.wait()
+        self._handed.put(None)
         await asyncio.to_thread(self._thread.join)
 
-    def _run(self) -> None:
-        last = False
-        while not last:
-            group, last = self._take()
-            if not group:
-                continue
-            self._settle_group(group)
+    # On the event loop's thread
+
+    def _begin(self) -> None:
+        group: list[_Waiting] = []
+        heavy = False
+        while self._waiting and len(group) < _MOST_JOBS:
+            waiting = self._waiting.popleft()
+            heavy = heavy or waiting.heavy
+            group.append(waiting)
+        begun = False
+        if not heavy:
             try:
-                self._loop.call_soon_threadsafe(_deliver, group)
+                self._run_jobs(group)
+                begun = True
+            except Exception as error:  # noqa: BLE001 - the thread tries again, one by one, and reports
+                _log.debug("a transaction is tried again", exc_info=error)
+        self._handed.put((group, begun))
+
+    def _end(self, group: list[_Waiting]) -> None:
+        for waiting in group:
+            if waiting.future.done():
+                continue
+            if waiting.error is not None:
+                waiting.future.set_exception(waiting.error)
+            else:
+                waiting.future.set_result(waiting.result)
+        if self._waiting:
+            # Callers that the results wake may have more to write: let them join.
+            self._loop.call_soon(self._begin)
+        else:
+            self._busy = False
+            self._idle.set()
+
+    # On the writer thread
+
+    def _run(self) -> None:
+        while (handed := self._handed.get()) is not None:
+            group, begun = handed
+            self._settle(group, begun=begun)
+            try:
+                self._loop.call_soon_threadsafe(self._end, group)
             except RuntimeError:
                 # The loop has closed: no one is left to tell, and what is durable stays so.
                 return
 
-    def _take(self) -> tuple[list[_Waiting], bool]:
-        """All that waits, at least one; and whether nothing comes after it."""
-        waiting = self._queue.get()
-        group: list[_Waiting] = []
-        while waiting is not None:
-            group.append(waiting)
-            if len(group) == _MOST_JOBS:
-                return group, False
-            try:
-                waiting = self._queue.get_nowait()
-            except Empty:
-                return group, False
-        return group, True
-
-    def _settle_group(self, group: list[_Waiting]) -> None:
+    def _settle(self, group: list[_Waiting], *, begun: bool = False) -> None:
         try:
-            self._transact(group)
+            if not begun:
+                with _patience(self._connection):
+                    self._run_jobs(group)
+            self._commit()
         except Exception as error:  # noqa: BLE001 - whatever a job raises goes to its caller
             if len(group) > 1 and not _concerns_all(error):
                 for waiting in group:
-                    self._settle_group([waiting])
+                    self._settle([waiting])
                 return
             clean = clean_error(error)
             for waiting in group:
                 waiting.error = clean
 
-    def _transact(self, group: list[_Waiting]) -> None:
-        connection = self._connection
+    # On the thread that owns the connection
+
+    def _run_jobs(self, group: list[_Waiting]) -> None:
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            self._connection.execute("BEGIN IMMEDIATE")
             for waiting in group:
                 waiting.result = waiting.job()
             self._rows.settle()
-            connection.execute("COMMIT")
         except BaseException:
-            # SQLite ends the transaction by itself after some faults, such as a full disk.
-            if connection.in_transaction:
-                connection.rollback()
-            self._rows.rolled_back()
+            self._roll_back()
+            raise
+
+    def _commit(self) -> None:
+        try:
+            self._connection.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
             raise
         self._rows.committed()
 
+    def _roll_back(self) -> None:
+        # SQLite ends the transaction by itself after some faults, such as a full disk.
+        if self._connection.in_transaction:
+            self._connection.rollback()
+        self._rows.rolled_back()
 
-def _deliver(group: list[_Waiting]) -> None:
-    for waiting in group:
-        if waiting.future.done():
-            continue
-        if waiting.error is not None:
-            waiting.future.set_exception(waiting.error)
-        else:
-            waiting.future.set_result(waiting.result)
+
+@contextmanager
+def _patience(connection: sqlite3.Connection) -> Generator[None, None, None]:
+    """Wait for another program's lock, which the event loop's thread must not."""
+    connection.execute(f"PRAGMA busy_timeout = {_BUSY_MILLISECONDS}")
+    try:
+        yield
+    finally:
+        connection.execute("PRAGMA busy_timeout = 0")

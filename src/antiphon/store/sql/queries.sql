@@ -121,7 +121,7 @@ WHERE tenant = :tenant AND id = :id AND gone = 0
   AND (expires_at IS NULL OR expires_at > :now OR status IN ('queued', 'in_progress'));
 
 -- name: chain
--- The items of a response and its ancestors, oldest first; a turn without items gives one row of NULLs.
+-- A response and so many of its ancestors with their items, oldest first; a turn without items has one row of NULLs.
 WITH RECURSIVE turn (n, id, parent_id, status, parent, depth, live) AS (
   SELECT n, id, parent_id, status, parent, 0,
     gone = 0 AND (expires_at IS NULL OR expires_at > :now OR status IN ('queued', 'in_progress'))
@@ -130,7 +130,7 @@ WITH RECURSIVE turn (n, id, parent_id, status, parent, depth, live) AS (
   UNION ALL
   SELECT r.n, r.id, r.parent_id, r.status, r.parent, turn.depth + 1, 1
   FROM turn JOIN responses AS r ON r.n = turn.parent
-  WHERE r.tenant = :tenant AND r.id IS NOT :known
+  WHERE r.tenant = :tenant AND r.id IS NOT :known AND turn.depth + 1 < :most
 )
 SELECT turn.id, turn.parent_id, turn.status, turn.live, ri.role, items.body
 FROM turn
@@ -156,7 +156,7 @@ SELECT b.first_seq, b.body, b.offsets FROM responses AS r JOIN event_batches AS 
 WHERE r.tenant = :tenant AND r.id = :id AND r.gone = 0
   AND (r.expires_at IS NULL OR r.expires_at > :now OR r.status IN ('queued', 'in_progress'))
   AND b.last_seq > :after
-ORDER BY b.first_seq;
+ORDER BY b.first_seq LIMIT :most;
 
 -- name: get_items
 -- Those items of a list of ids, given as JSON, that are kept.
