@@ -65,7 +65,7 @@ def _join(first: ChatMessage, second: ChatMessage) -> ChatMessage:
         first,
         content=_join_content(first.content, second.content),
         reasoning="\n".join(text for text in (first.reasoning, second.reasoning) if text),
-        tool_calls=[*first.tool_calls, *second.tool_calls],
+        tool_calls=(*first.tool_calls, *second.tool_calls),
     )
 
 

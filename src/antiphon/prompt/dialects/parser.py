@@ -65,18 +65,22 @@ class CallParser:
             return [TextDelta(text)] if text else []
         self._held += text
         pieces: list[Piece] = []
+        self._run(pieces)
+        return _joined(pieces)
+
+    def _run(self, pieces: list[Piece]) -> None:
         steps = (self._text, self._in_block, self._object, self._fence_open, self._fence_close)
         while steps[self._state](pieces):
             pass
-        return _joined(pieces)
 
     def finish(self) -> list[Piece]:
         """What was held back, at the end of the answer. A call that was cut before its name is no text."""
         pieces: list[Piece] = []
+        while self._state in (_OBJECT, _FENCE_OPEN) and not self._block and not self._scanner.started:
+            self._give_back("{" if self._state == _OBJECT else _FENCE, pieces)
+            self._run(pieces)
         if self._state == _TEXT:
             self._say(self._held, pieces)
-        elif self._state in (_OBJECT, _FENCE_OPEN) and not self._block and not self._scanner.started:
-            self._say("".join(self._undecided) + self._held, pieces)
         self._held = ""
         self._undecided.clear()
         return _joined(pieces)

@@ -19,6 +19,9 @@ __all__ = ["CallScanner"]
 
 _STRING_BODY = re.compile(r'[^"\\]*')
 _SPACE: Final = " \t\r\n"
+_VALUE_STARTS: Final = frozenset('"{[-0123456789tfnTFN')
+_SCALAR: Final = frozenset("+-.0123456789abcdefghijklmnopqrstuvwxyzE")
+_INSIDE: Final = _VALUE_STARTS | _SCALAR | frozenset("}],: \t\r\n")
 _NAMES: Final = ("name",)
 _ARGUMENTS: Final = ("arguments", "parameters")
 _KNOWN: Final = frozenset({*_NAMES, *_ARGUMENTS, "type", "id", "function"})
@@ -117,7 +120,13 @@ class CallScanner:
                 else:
                     self._end_value()
                 return place
+            if char not in (_SCALAR if self._value else _VALUE_STARTS):
+                self._break()
+                return place
             self._begin_value(char)
+        elif char not in _INSIDE:
+            self._break()
+            return place
         self._value.append(char)
         if char == '"':
             self._in_string = True
