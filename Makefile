@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup serve test check bench lock clean
+.PHONY: setup serve test check bench docs lock clean
 
 setup: $(STAMP)
 	@$(BIN)/antiphon models pull smollm2 --quiet-if-present
@@ -29,6 +29,9 @@ check: $(STAMP)
 
 bench: setup
 	$(BIN)/python -m tests.bench $(ARGS)
+
+docs: $(STAMP)
+	PYTHONPATH=tests $(BIN)/python -m support.reference
 
 lock:
 	uv pip compile --universal --python-version 3.11 --generate-hashes --extra dev pyproject.toml --custom-compile-command "make lock" --output-file requirements.lock

@@ -16,7 +16,7 @@ __all__ = ["GROUPS", "GroupedCommand", "read_settings", "setting_options", "valu
 Command = TypeVar("Command", bound=click.Command)
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "Where it listens, and who may ask": ("host", "port", "api_key", "allow_unauthenticated"),
+    "Where it listens, and who may ask": ("host", "port", "api_key", "allow_unauthenticated", "allowed_host"),
     "Models": ("model", "alias", "default_model", "load_timeout", "index_url"),
     "Where responses are kept": (
         "store",
