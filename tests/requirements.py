@@ -29,7 +29,34 @@ R = Requirement
 
 WIRE: tuple[Requirement, ...] = ()
 
-MACHINE: tuple[Requirement, ...] = ()
+MACHINE: tuple[Requirement, ...] = (
+    R("law:1:fold", "architecture law 1", "The fold of all events is the object of the terminal event."),
+    R("law:1:prefix", "architecture law 1", "The fold of a prefix of the events is the snapshot that was true there."),
+    R("law:2:frames", "architecture law 2", "Each event is encoded once, as one frame, numbered from 0 without gaps."),
+    R("machine:lifecycle", "responses-api 6.1", "A log is created, in progress, items and exactly one terminal event."),
+    R("machine:ids", "M26", "An item has one id for life: in its events, in the terminal object and in the store."),
+    R("machine:indexes", "responses-api 6.1", "Output indexes are dense and follow the order of the items."),
+    R("machine:nothing-lost", "issue 2", "All that an engine generates is in the output, under its own kind."),
+    R("machine:cut", "M24", "An early end closes what is open as incomplete, and only the last item."),
+    R("machine:transitions", "issue 2", "An event that may not come where it comes is refused, by tables."),
+    R("machine:parallel", "responses-api 6.4", "With parallel_tool_calls false a turn has at most one call."),
+    R("machine:logprobs", "responses-api 6.4", "Log probabilities are there only when asked for; deltas have no bytes."),
+    R("machine:order", "responses-api 6.1", "Items and parts open and close in the order that clients rely on."),
+    R("machine:empty-answer", "client-contract 4.1", "A turn without output is a message with empty text."),
+    R("machine:empty-arguments", "responses-api 3", "A call without arguments has the empty object as arguments."),
+    R("machine:usage", "responses-api 2.2", "Usage has input, cached, output, reasoning and total tokens that add up."),
+    R("machine:error-shapes", "responses-api 6.2", "A fault in a stream is an error event in both shapes, then failed."),
+    R("machine:retract", "architecture law 4", "An end that cannot be stored is taken back before anyone saw it."),
+    R("machine:snapshot", "responses-api 6.1", "Snapshots in lifecycle events are true at their point in time."),
+    R("wire:dialect", "responses-api 8.4", "The openresponses dialect renames the raw reasoning events, and nothing else."),
+    R("subset:M24", "M24", "Reaching max_output_tokens gives incomplete, its reason and response.incomplete."),
+    R(
+        "subset:M38",
+        "M38",
+        "The event order of a stream is fixed, and arguments of a call leave while they are generated.",
+        divergence="Reasoning items have content_part events too, and arguments come in several deltas.",
+    ),
+)
 
 PROMPT: tuple[Requirement, ...] = ()
 
