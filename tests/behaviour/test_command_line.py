@@ -16,6 +16,7 @@ from antiphon.cli.connection import Connection, UnreachableError
 from antiphon.cli.main import cli
 from antiphon.cli.terminal import snippet
 from antiphon.errors import ConfigurationError
+from support.server import running_server
 
 ANTIPHON = [sys.executable, "-m", "antiphon"]
 
@@ -128,6 +129,16 @@ def test_a_server_that_is_not_ready_in_time_is_stopped(tmp_path: Path) -> None:
         own_server(["--model", "scripted", "--store", "memory", "--data-dir", str(tmp_path)], "scripted", 0.0),
     ):
         pass
+
+
+@pytest.mark.requirement("cli:serve:stop")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_server_that_is_told_to_stop_ends_without_an_error(number: signal.Signals) -> None:
+    with running_server(["--model", "scripted", "--store", "memory"], stop_signal=number) as server:
+        pass
+    assert server.process.returncode == 0
+    assert server.lines[-1] == "Stopped.\n"
+    assert not any("Traceback" in line for line in server.lines)
 
 
 @pytest.mark.requirement("cli:errors", "cli:serve:loopback")

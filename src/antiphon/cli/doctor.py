@@ -159,7 +159,9 @@ def _store(settings: Settings) -> Check:
         return Check("ok", "store", f"{finding} It is made at the first start.")
     if not os.access(store.path, os.R_OK | os.W_OK):
         return Check("fail", "store", f"{store.path} cannot be written", "Change its permissions, or set --store.")
-    return Check("ok", "store", f"{finding} It holds {store.path.stat().st_size / 1e6:.1f} MB.")
+    files = (store.path, store.path.with_name(f"{store.path.name}-wal"))
+    size = sum(file.stat().st_size for file in files if file.exists())
+    return Check("ok", "store", f"{finding} It takes {size / 1e6:.1f} MB.")
 
 
 def _port(settings: Settings) -> Check:

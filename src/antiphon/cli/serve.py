@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import click
@@ -39,8 +40,13 @@ def serve(**params: Any) -> None:
     ensure_models(settings)
     from antiphon.http.server import serve as run_server
 
+    # Else the default action of SIGTERM would end the process before engines and store are closed.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     announcer = TerminalAnnouncer(with_key=bool(settings.api_key))
     try:
         run_server(settings, announcer)
+    except KeyboardInterrupt:
+        announcer.stopped()
     finally:
         announcer.close()
+        signal.signal(signal.SIGTERM, before)

@@ -81,6 +81,11 @@ class TerminalAnnouncer:
         )
         sys.stdout.flush()
 
+    def stopped(self) -> None:
+        """The server has ended because it was told to."""
+        self.close()
+        click.echo("Stopped.", err=True)
+
     def close(self) -> None:
         """Leave the line of progress, if there is one; done by every later announcement, and after a failure."""
         if self._ticker is None:
