@@ -27,7 +27,38 @@ class Requirement:
 
 R = Requirement
 
-WIRE: tuple[Requirement, ...] = ()
+WIRE: tuple[Requirement, ...] = (
+    R("wire:sse:cuts", "issue 2", "The SSE parser yields the same events however the bytes are cut."),
+    R("wire:sse:encode", "responses-api 6.1", "A frame is an event line that equals the type, a data line and a blank line."),
+    R("wire:sse:rules", "WHATWG HTML 9.2", "The parser follows the rules of the event-stream format."),
+    R("wire:sse:bounds", "faults B2", "An event larger than the limit, or not UTF-8, is refused without end of memory."),
+    R("wire:ids", "architecture, data model", "Ids are a prefix, a time and 128 random bits, at most 64 characters."),
+    R("wire:json:malformed", "faults B2 14", "Malformed, deep or unfit JSON (NaN, lone surrogates) is a 400."),
+    R("wire:request:tolerance", "client-contract 4.4", "Unknown fields, explicit nulls and minimal forms are accepted."),
+    R("wire:request:input-string", "M2", "An input string is one user message with one text part."),
+    R("wire:request:param", "issue 2, Bad input", "A field at fault is named by its path in `param`."),
+    R("wire:request:limits", "responses-api 2", "Limits are inclusive: 16 metadata entries of 64 and 512 characters, one token."),
+    R("wire:items:chat-spellings", "issue 2, Input", "The chat spellings of parts are accepted in messages and tool outputs."),
+    R("wire:items:assistant-text", "issue 2, Input", "Text of an assistant message is stored as output_text."),
+    R("wire:items:reference", "client-contract 3.6", "An item_reference may leave its type out."),
+    R("wire:items:lossless", "issue 2", "An item of a type that is not acted on is stored and echoed whole."),
+    R("wire:tools:lossless", "issue 2", "A tool of a type that is not run is stored and echoed whole."),
+    R("wire:tools:function", "responses-api 9 A24", "A function tool needs only its name."),
+    R("wire:tool-choice", "issue 2, Tools", "Every form of tool choice is typed; the nested function form is echoed flat."),
+    R("wire:events:known", "responses-api 5", "Every event type of the official types is known with its fields."),
+    R("wire:events:raw", "issue 2", "An event of a type without a struct is kept whole."),
+    R("subset:M2", "M2", "A string input is one user message."),
+    R("subset:M3", "M3", "Items without a type are accepted: the row's fault is not repeated."),
+    R(
+        "subset:M8",
+        "M8",
+        "Tools of any type are accepted, stored and echoed.",
+        divergence="Types that are not run are left out of the prompt, where the source answers 400.",
+    ),
+    R("subset:M23", "M23", "max_output_tokens 0 is a 400, 1 is accepted."),
+    R("subset:M29", "M29", "Sampling fields out of range are a 400."),
+    R("subset:M30", "M30", "More than 16 metadata entries are a 400 that names the number; keys and values are bounded too."),
+)
 
 MACHINE: tuple[Requirement, ...] = (
     R("law:1:fold", "architecture law 1", "The fold of all events is the object of the terminal event."),
@@ -58,7 +89,24 @@ MACHINE: tuple[Requirement, ...] = (
     ),
 )
 
-PROMPT: tuple[Requirement, ...] = ()
+PROMPT: tuple[Requirement, ...] = (
+    R("subset:M4", "M4", "The developer role is the system role."),
+    R("subset:M5", "M5", "Instructions lead as system text, empty ones are ignored, and a chain does not inherit them."),
+    R("subset:M6", "M6", "A request with nothing to answer is a 400; media, calls, outputs, thinking and history count."),
+    R("subset:M9", "M9", "tool_choice auto, none, required and named are resolved against the declared tools."),
+    R("subset:M14", "M14", "Thinking goes to the next assistant turn, and is dropped if a user or tool turn comes first."),
+    R("subset:M17", "M17", "Images of tool outputs and of non-user messages move to a user message that follows."),
+    R("subset:M18", "M18", "Media that the model cannot read are a 400 before anything is fetched."),
+    R("law:3:parts", "architecture law 3", "A history converted turn by turn is the same as at once."),
+    R("prompt:system:leads", "issue 2", "All system and developer text is merged and leads, so that no template fails."),
+    R("prompt:calls:merge", "issue 2", "Text and calls that follow each other are one assistant message."),
+    R("prompt:calls:incomplete", "issue 2, Answers", "An incomplete function call is not replayed."),
+    R("prompt:calls:custom", "client-contract 4.4", "Custom and namespaced calls are told as function calls."),
+    R("prompt:calls:hosted", "issue 2", "Calls and outputs of tools that others ran are told to the model."),
+    R("prompt:choice", "responses-api 4", "allowed_tools limits what may be called, and leaves all tools in the prompt."),
+    R("prompt:choice:unmeetable", "issue 2, Tools", "A choice that no tool here can meet is a 400."),
+    R("prompt:instance", "issue 2, Scripted", "The smallest instance of a schema is valid and keeps the order of its keys."),
+    R("prompt:truncation", "responses-api 6.4", "Truncation drops from the beginning, keeps system text and splits no call."),)
 
 LOCAL_ENGINE: tuple[Requirement, ...] = ()
 
@@ -92,6 +140,7 @@ COMMAND_LINE: tuple[Requirement, ...] = (
         "issue 2",
         "`serve` prints its URL, models, where state lies, and a snippet that runs as it is.",
     ),
+    R("cli:serve:stop", "issue 2", "`serve` that is told to stop closes engines and store, and exits with 0."),
     R(
         "cli:chat:stream",
         "issue 2",

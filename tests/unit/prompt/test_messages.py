@@ -1,0 +1,210 @@
+"""Items become chat messages by the rules M2–M6 and M14–M18, in parts or at once."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antiphon.errors import InvalidRequestError
+from antiphon.prompt.messages import EMPTY, IMAGE_NOTE, MessageBuilder, assemble
+from antiphon.prompt.prompt import ChatMessage, ToolCall
+from antiphon.protocol.items import decode_item
+from antiphon.protocol.json import encode
+
+IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AA==", "detail": "high"}
+IMAGE_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA==", "detail": "high"}}
+
+
+def convert(items, previous=EMPTY):
+    builder = MessageBuilder(previous)
+    builder.add(decode_item(encode(item)) for item in items)
+    return builder.conversation()
+
+
+def messages(*items, instructions=None):
+    return assemble([convert(items)], instructions)
+
+
+def user(text):
+    return {"role": "user", "content": text}
+
+
+def assistant(text):
+    return {"role": "assistant", "content": text}
+
+
+def call(call_id="c", name="f", arguments="{}", **fields):
+    return {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments, **fields}
+
+
+def output(value, call_id="c"):
+    return {"type": "function_call_output", "call_id": call_id, "output": value}
+
+
+def thinking(*texts):
+    return {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": t} for t in texts]}
+
+
+@pytest.mark.requirement("subset:M4", "prompt:system:leads")
+def test_system_and_developer_text_leads_in_order_wherever_it_stands():
+    made = messages(
+        user("a"),
+        {"role": "developer", "content": "two"},
+        {"role": "system", "content": [{"type": "input_text", "text": "three"}]},
+        user("b"),
+        instructions="one",
+    )
+    assert made == [
+        ChatMessage("system", "one\n\ntwo\n\nthree"),
+        ChatMessage("user", "a"),
+        ChatMessage("user", "b"),
+    ]
+
+
+@pytest.mark.requirement("subset:M5")
+@pytest.mark.parametrize("instructions", [None, ""])
+def test_empty_instructions_are_no_message(instructions):
+    assert messages(user("a"), instructions=instructions) == [ChatMessage("user", "a")]
+
+
+@pytest.mark.requirement("subset:M14")
+def test_thinking_goes_to_the_next_assistant_turn_joined_by_newlines():
+    made = messages(user("q"), thinking("one", "two"), thinking("three"), assistant("a"))
+    assert made[1] == ChatMessage("assistant", "a", "one\ntwo\nthree")
+
+
+@pytest.mark.requirement("subset:M14")
+def test_thinking_goes_to_a_call_in_the_normal_flow_of_a_tool():
+    made = messages(user("q"), thinking("hm"), call(), output("r"))
+    assert made[1] == ChatMessage("assistant", "", "hm", (ToolCall("c", "f", "{}"),))
+    assert made[2] == ChatMessage("tool", "r", tool_call_id="c")
+
+
+@pytest.mark.requirement("subset:M14")
+@pytest.mark.parametrize("between", [user("next"), output("r")])
+def test_thinking_is_dropped_where_a_user_or_tool_turn_comes_first(between):
+    made = messages(user("q"), thinking("leak"), between, assistant("a"))
+    assert all(message.reasoning == "" for message in made)
+
+
+@pytest.mark.requirement("prompt:calls:merge")
+def test_text_and_calls_that_follow_each_other_are_one_assistant_message():
+    made = messages(user("q"), assistant("let me see"), call("a"), call("b", "g"), output("1", "a"), output("2", "b"))
+    assert made[1] == ChatMessage("assistant", "let me see", "", (ToolCall("a", "f", "{}"), ToolCall("b", "g", "{}")))
+    assert [message.role for message in made] == ["user", "assistant", "tool", "tool"]
+
+
+@pytest.mark.requirement("prompt:calls:incomplete")
+def test_an_incomplete_call_is_not_replayed():
+    made = messages(user("q"), call(status="incomplete"), user("again"))
+    assert [message.role for message in made] == ["user", "user"]
+
+
+@pytest.mark.requirement("prompt:calls:custom")
+def test_custom_and_namespaced_calls_are_told_as_function_calls():
+    made = messages(
+        {"type": "custom_tool_call", "call_id": "c", "name": "sh", "input": 'echo "x"'},
+        {"type": "custom_tool_call_output", "call_id": "c", "output": "x"},
+        call("d", "go", namespace="ns"),
+        output("y", "d"),
+    )
+    assert made[0].tool_calls == (ToolCall("c", "sh", '{"input":"echo \\"x\\""}'),)
+    assert made[2].tool_calls[0].name == "ns__go"
+
+
+@pytest.mark.requirement("prompt:calls:hosted")
+def test_calls_and_outputs_of_tools_that_others_ran_are_told_to_the_model():
+    made = messages(
+        {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}},
+        {"type": "shell_call_output", "call_id": "c", "output": [{"stdout": "a.txt"}]},
+        {"type": "mcp_list_tools", "server_label": "s", "tools": []},
+    )
+    assert made[0].tool_calls == (ToolCall("c", "shell", '{"commands":["ls"]}'),)
+    assert made[1] == ChatMessage("tool", '[{"stdout":"a.txt"}]', tool_call_id="c")
+    assert len(made) == 2
+
+
+@pytest.mark.requirement("subset:M17")
+def test_images_of_a_tool_output_move_to_a_user_message_that_follows():
+    made = messages(call(), output([{"type": "input_text", "text": "one"}, IMAGE, {"type": "input_text", "text": "two"}]))
+    assert made[1:] == [
+        ChatMessage("tool", f"one\ntwo\n{IMAGE_NOTE}", tool_call_id="c"),
+        ChatMessage("user", [IMAGE_PART]),
+    ]
+
+
+@pytest.mark.requirement("subset:M17")
+def test_other_parts_of_a_tool_output_are_kept_as_json_text():
+    made = messages(call(), output([{"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}}]))
+    assert made[1].content == '{"type":"input_audio","input_audio":{"data":"AA==","format":"wav"}}'
+
+
+@pytest.mark.requirement("subset:M17")
+@pytest.mark.parametrize("role", ["assistant", "system", "developer"])
+def test_images_on_other_messages_move_to_a_user_message_and_those_on_user_messages_stay(role):
+    text = {"type": "input_text", "text": "t"}
+    moved = messages({"role": role, "content": [text, IMAGE]}, user("u"))
+    assert moved[-2] == ChatMessage("user", [IMAGE_PART])
+    stays = messages({"role": "user", "content": [text, IMAGE]})
+    assert stays == [ChatMessage("user", [{"type": "text", "text": "t"}, IMAGE_PART])]
+
+
+@pytest.mark.requirement("subset:M6")
+@pytest.mark.parametrize(
+    ("items", "substance"),
+    [
+        ([], False),
+        ([user("")], False),
+        ([user("  \n")], False),
+        ([{"role": "user", "content": [{"type": "input_text", "text": ""}]}], False),
+        ([{"role": "user", "content": [IMAGE]}], True),
+        ([user("real"), user("")], True),
+        ([call()], True),
+        ([output("")], True),
+        ([thinking("hm")], True),
+        ([{"role": "system", "content": "s"}], True),
+    ],
+)
+def test_what_counts_as_input(items, substance):
+    assert convert(items).substance is substance
+
+
+@pytest.mark.requirement("subset:M18")
+def test_the_kinds_of_media_are_known_before_anything_is_fetched():
+    made = convert(
+        [
+            {"role": "user", "content": [IMAGE, {"type": "input_file", "file_url": "https://x/y.pdf"}]},
+            {"role": "user", "content": [{"type": "video_url", "video_url": "https://x/v.mp4"}]},
+        ]
+    )
+    assert made.media == {"image", "file", "video"}
+
+
+@pytest.mark.requirement("subset:M18")
+def test_an_image_without_any_source_is_a_400():
+    with pytest.raises(InvalidRequestError):
+        convert([{"role": "user", "content": [{"type": "input_image"}]}])
+
+
+items = st.one_of(
+    st.builds(user, st.text(max_size=4)),
+    st.builds(assistant, st.text(max_size=4)),
+    st.builds(lambda text: {"role": "developer", "content": text}, st.text(max_size=4)),
+    st.builds(thinking, st.text(max_size=4)),
+    st.builds(call, st.sampled_from(["a", "b"]), status=st.sampled_from(["completed", "incomplete"])),
+    st.builds(output, st.just("r") | st.just([IMAGE])),
+    st.just({"role": "assistant", "content": [IMAGE]}),
+)
+
+
+@pytest.mark.requirement("law:3:parts")
+@given(st.lists(items, max_size=10), st.lists(st.integers(0, 10), max_size=3), st.none() | st.text(max_size=3))
+def test_a_history_converted_in_parts_is_the_same_as_at_once(history, cuts, instructions):
+    edges = sorted({0, len(history), *(cut for cut in cuts if cut <= len(history))})
+    parts = []
+    previous = EMPTY
+    for begin, end in zip(edges, edges[1:], strict=False):
+        previous = convert(history[begin:end], previous)
+        parts.append(previous)
+    assert assemble(parts, instructions) == assemble([convert(history)], instructions)
