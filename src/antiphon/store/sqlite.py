@@ -16,15 +16,16 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from antiphon.errors import ConfigurationError, UnavailableError
+from antiphon.errors import APIError, ConfigurationError, UnavailableError
 from antiphon.store.base import (
     ChainTurn,
     EventBatch,
@@ -46,7 +47,9 @@ from antiphon.store.sqlite_writer import Writer, clean_error
 __all__ = ["SQLiteStore"]
 
 T = TypeVar("T")
+_ADVICE = "Check the path, its permissions and the free space, or choose another file with --store PATH."
 _SWEEP_STEP = 200
+_SWITCH_SECONDS = 50e-6
 _TURNS_A_READ = 32
 _BATCHES_A_READ = 32
 _LARGE_BODY = 256 * 1024
@@ -96,9 +99,16 @@ class SQLiteStore(Store):
         Raises:
             ConfigurationError: it cannot be used; the message names the file and says why and what to do.
         """
-        connection, rows = await asyncio.to_thread(self._open_file)
-        self._opened = _Opened(connection, rows, connect(self.path, read_only=True, wait=False))
-        await self._write(rows.remove_all_unneeded, heavy=True)
+        # The thread that commits must get the interpreter's lock back from a busy event loop. With the default of 5 ms
+        # it can wait seconds, since a loop that lets go for an instant starts the interval anew (measured: 4.5 s
+        # against 8 ms a commit).
+        sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_SECONDS))
+        self._opened = opened = _Opened(*await asyncio.to_thread(self._open_file))
+        try:
+            await opened.writer.run(opened.rows.remove_all_unneeded, heavy=True)
+        except APIError as error:
+            await self.close()
+            raise ConfigurationError(f"The store {self.path} cannot be used. {error.message} {_ADVICE}") from None
 
     async def close(self) -> None:
         """Finish what is under way, close the file and give the lock back."""
@@ -108,7 +118,7 @@ class SQLiteStore(Store):
         try:
             if opened.rows.bounded:
                 await opened.writer.run(opened.rows.write_uses, heavy=True)
-        except UnavailableError:
+        except APIError:
             # The order of use is a help, not a promise: a full disk must not keep the server from stopping.
             pass
         finally:
@@ -165,11 +175,11 @@ class SQLiteStore(Store):
     async def get_response(self, scope: Scope, response_id: str) -> StoredResponse | None:
         """A response by id; counts as a use of it."""
         parameters: dict[str, object] = {"tenant": scope.tenant, "id": response_id, "now": self._clock()}
-        row = self._read("get_response", parameters).fetchone()
-        if row is None:
+        found = self._read("get_response", parameters)
+        if not found:
             return None
         self._open().rows.use((scope.tenant, response_id))
-        return StoredResponse(response_id, *row)
+        return StoredResponse(response_id, *found[0])
 
     async def delete_response(self, scope: Scope, response_id: str) -> bool:
         """Make a response gone; False where there is none by that id.
@@ -186,7 +196,7 @@ class SQLiteStore(Store):
         parameters.update(now=self._clock(), most=_TURNS_A_READ)
         turns = self._read_chain(parameters)
         # The last one is the response itself. One that has expired is as good as gone, unless something needs it.
-        if not turns or not (turns[-1].live or self._read("is_needed", parameters).fetchone()):
+        if not turns or not (turns[-1].live or self._read("is_needed", parameters)):
             return []
         with self.retain(scope, response_id):
             step = turns
@@ -202,7 +212,7 @@ class SQLiteStore(Store):
         parameters.update(after=after, most=_BATCHES_A_READ)
         batches: list[EventBatch] = []
         while True:
-            found = self._read("events", parameters).fetchall()
+            found = self._read("events", parameters)
             batches.extend(EventBatch(first, body, unpack_offsets(offsets)) for first, body, offsets in found)
             if len(found) < _BATCHES_A_READ:
                 return batches
@@ -213,7 +223,7 @@ class SQLiteStore(Store):
         """The JSON of those items that are kept, by id."""
         if not item_ids:
             return {}
-        return dict(self._read("get_items", {"tenant": scope.tenant, "ids": json.dumps(list(item_ids))}).fetchall())
+        return dict(self._read("get_items", {"tenant": scope.tenant, "ids": json.dumps(list(item_ids))}))
 
     async def interrupted(self) -> list[InterruptedResponse]:
         """Of every tenant, the responses that an earlier process left queued or in progress and that still are."""
@@ -268,7 +278,7 @@ class SQLiteStore(Store):
 
     def _read_chain(self, parameters: dict[str, object]) -> list[_Turn]:
         found: list[tuple[str, str | None, str, bool, int | None, bytes]]
-        found = self._read("chain", parameters).fetchall()
+        found = self._read("chain", parameters)
         turns: list[_Turn] = []
         inputs: list[bytes] = []
         outputs: list[bytes] = []
@@ -280,33 +290,31 @@ class SQLiteStore(Store):
                 (outputs if role else inputs).append(body)
         return turns
 
-    def _read(self, query: str, parameters: dict[str, object]) -> sqlite3.Cursor:
+    def _read(self, query: str, parameters: dict[str, object]) -> list[Any]:
         try:
-            return self._open().reader.execute(QUERIES[query], parameters)
+            return self._open().reader.execute(QUERIES[query], parameters).fetchall()
         except sqlite3.Error as error:
             raise clean_error(error) from error
 
-    def _open_file(self) -> tuple[sqlite3.Connection, Rows]:
-        advice = "Check the path, its permissions and the free space, or choose another file with --store PATH."
+    def _open_file(self) -> tuple[sqlite3.Connection, Rows, sqlite3.Connection]:
         try:
             prepare_file(self.path)
-            self._lock.acquire()
-            try:
-                connection = connect(self.path, wait=False)
-                try:
-                    migrate(connection)
-                    self._left_running = connection.execute(QUERIES["running"]).fetchall()
-                    return connection, Rows(connection, self.limits, self._clock)
-                except BaseException:
-                    connection.close()
-                    raise
-            except BaseException:
-                self._lock.release()
-                raise
+            with ExitStack() as undo:
+                self._lock.acquire()
+                undo.callback(self._lock.release)
+                connection = connect(self.path)
+                undo.callback(connection.close)
+                migrate(connection)
+                connection.execute("PRAGMA busy_timeout = 0")
+                self._left_running = connection.execute(QUERIES["running"]).fetchall()
+                rows = Rows(connection, self.limits, self._clock)
+                reader = connect(self.path, read_only=True, wait=False)
+                undo.pop_all()
+                return connection, rows, reader
         except OSError as error:
-            raise ConfigurationError(f"The store {self.path} cannot be opened: {error.strerror}. {advice}") from None
+            raise ConfigurationError(f"The store {self.path} cannot be opened: {error.strerror}. {_ADVICE}") from None
         except sqlite3.Error as error:
-            raise ConfigurationError(f"The store {self.path} cannot be opened: {error}. {advice}") from None
+            raise ConfigurationError(f"The store {self.path} cannot be opened: {error}. {_ADVICE}") from None
 
 
 def _is_large(items: Sequence[StoredItem]) -> bool:

@@ -127,7 +127,8 @@ class Rows:
             (most_entries is not None and self._totals[0] + self._responses > most_entries)
             or (most_bytes is not None and self._totals[2] + self._bytes > most_bytes)
         ):
-            key = next(iter(self._by_use))
+            key, _ = self._by_use.popitem(last=False)
+            self._left.append(key)
             found = self._execute(_FIND_RESPONSE, key).fetchone()
             self.set_gone(key, found[0])
 
