@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support import tiny_gguf
 from support.server import RunningServer, running_server
 
 from antiphon.engines.catalog import locate
@@ -54,3 +56,9 @@ def real_process(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -
 def real_server(real_process: RunningServer) -> str:
     """The base URL of that server, ending in `/v1`."""
     return real_process.base_url
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Makes tiny GGUF models for the real llama.cpp; takes what `tiny_gguf.build` takes."""
+    return functools.partial(tiny_gguf.build, tmp_path_factory.mktemp("models"))

@@ -29,22 +29,46 @@ R = Requirement
 
 WIRE: tuple[Requirement, ...] = (
     R("wire:sse:cuts", "issue 2", "The SSE parser yields the same events however the bytes are cut."),
-    R("wire:sse:encode", "responses-api 6.1", "A frame is an event line that equals the type, a data line and a blank line."),
+    R(
+        "wire:sse:encode",
+        "responses-api 6.1",
+        "A frame is an event line that equals the type, a data line and a blank line.",
+    ),
     R("wire:sse:rules", "WHATWG HTML 9.2", "The parser follows the rules of the event-stream format."),
-    R("wire:sse:bounds", "faults B2", "An event larger than the limit, or not UTF-8, is refused without end of memory."),
+    R(
+        "wire:sse:bounds",
+        "faults B2",
+        "An event larger than the limit, or not UTF-8, is refused without end of memory.",
+    ),
     R("wire:ids", "architecture, data model", "Ids are a prefix, a time and 128 random bits, at most 64 characters."),
     R("wire:json:malformed", "faults B2 14", "Malformed, deep or unfit JSON (NaN, lone surrogates) is a 400."),
-    R("wire:request:tolerance", "client-contract 4.4", "Unknown fields, explicit nulls and minimal forms are accepted."),
+    R(
+        "wire:request:tolerance",
+        "client-contract 4.4",
+        "Unknown fields, explicit nulls and minimal forms are accepted.",
+    ),
     R("wire:request:input-string", "M2", "An input string is one user message with one text part."),
     R("wire:request:param", "issue 2, Bad input", "A field at fault is named by its path in `param`."),
-    R("wire:request:limits", "responses-api 2", "Limits are inclusive: 16 metadata entries of 64 and 512 characters, one token."),
-    R("wire:items:chat-spellings", "issue 2, Input", "The chat spellings of parts are accepted in messages and tool outputs."),
+    R(
+        "wire:request:limits",
+        "responses-api 2",
+        "Limits are inclusive: 16 metadata entries of 64 and 512 characters, one token.",
+    ),
+    R(
+        "wire:items:chat-spellings",
+        "issue 2, Input",
+        "The chat spellings of parts are accepted in messages and tool outputs.",
+    ),
     R("wire:items:assistant-text", "issue 2, Input", "Text of an assistant message is stored as output_text."),
     R("wire:items:reference", "client-contract 3.6", "An item_reference may leave its type out."),
     R("wire:items:lossless", "issue 2", "An item of a type that is not acted on is stored and echoed whole."),
     R("wire:tools:lossless", "issue 2", "A tool of a type that is not run is stored and echoed whole."),
     R("wire:tools:function", "responses-api 9 A24", "A function tool needs only its name."),
-    R("wire:tool-choice", "issue 2, Tools", "Every form of tool choice is typed; the nested function form is echoed flat."),
+    R(
+        "wire:tool-choice",
+        "issue 2, Tools",
+        "Every form of tool choice is typed; the nested function form is echoed flat.",
+    ),
     R("wire:events:known", "responses-api 5", "Every event type of the official types is known with its fields."),
     R("wire:events:raw", "issue 2", "An event of a type without a struct is kept whole."),
     R("subset:M2", "M2", "A string input is one user message."),
@@ -57,7 +81,11 @@ WIRE: tuple[Requirement, ...] = (
     ),
     R("subset:M23", "M23", "max_output_tokens 0 is a 400, 1 is accepted."),
     R("subset:M29", "M29", "Sampling fields out of range are a 400."),
-    R("subset:M30", "M30", "More than 16 metadata entries are a 400 that names the number; keys and values are bounded too."),
+    R(
+        "subset:M30",
+        "M30",
+        "More than 16 metadata entries are a 400 that names the number; keys and values are bounded too.",
+    ),
 )
 
 MACHINE: tuple[Requirement, ...] = (
@@ -71,15 +99,27 @@ MACHINE: tuple[Requirement, ...] = (
     R("machine:cut", "M24", "An early end closes what is open as incomplete, and only the last item."),
     R("machine:transitions", "issue 2", "An event that may not come where it comes is refused, by tables."),
     R("machine:parallel", "responses-api 6.4", "With parallel_tool_calls false a turn has at most one call."),
-    R("machine:logprobs", "responses-api 6.4", "Log probabilities are there only when asked for; deltas have no bytes."),
+    R(
+        "machine:logprobs",
+        "responses-api 6.4",
+        "Log probabilities are there only when asked for; deltas have no bytes.",
+    ),
     R("machine:order", "responses-api 6.1", "Items and parts open and close in the order that clients rely on."),
     R("machine:empty-answer", "client-contract 4.1", "A turn without output is a message with empty text."),
     R("machine:empty-arguments", "responses-api 3", "A call without arguments has the empty object as arguments."),
     R("machine:usage", "responses-api 2.2", "Usage has input, cached, output, reasoning and total tokens that add up."),
-    R("machine:error-shapes", "responses-api 6.2", "A fault in a stream is an error event in both shapes, then failed."),
+    R(
+        "machine:error-shapes",
+        "responses-api 6.2",
+        "A fault in a stream is an error event in both shapes, then failed.",
+    ),
     R("machine:retract", "architecture law 4", "An end that cannot be stored is taken back before anyone saw it."),
     R("machine:snapshot", "responses-api 6.1", "Snapshots in lifecycle events are true at their point in time."),
-    R("wire:dialect", "responses-api 8.4", "The openresponses dialect renames the raw reasoning events, and nothing else."),
+    R(
+        "wire:dialect",
+        "responses-api 8.4",
+        "The openresponses dialect renames the raw reasoning events, and nothing else.",
+    ),
     R("subset:M24", "M24", "Reaching max_output_tokens gives incomplete, its reason and response.incomplete."),
     R(
         "subset:M38",
@@ -91,24 +131,155 @@ MACHINE: tuple[Requirement, ...] = (
 
 PROMPT: tuple[Requirement, ...] = (
     R("subset:M4", "M4", "The developer role is the system role."),
-    R("subset:M5", "M5", "Instructions lead as system text, empty ones are ignored, and a chain does not inherit them."),
-    R("subset:M6", "M6", "A request with nothing to answer is a 400; media, calls, outputs, thinking and history count."),
+    R(
+        "subset:M5",
+        "M5",
+        "Instructions lead as system text, empty ones are ignored, and a chain does not inherit them.",
+    ),
+    R(
+        "subset:M6",
+        "M6",
+        "A request with nothing to answer is a 400; media, calls, outputs, thinking and history count.",
+    ),
     R("subset:M9", "M9", "tool_choice auto, none, required and named are resolved against the declared tools."),
-    R("subset:M14", "M14", "Thinking goes to the next assistant turn, and is dropped if a user or tool turn comes first."),
+    R(
+        "subset:M14",
+        "M14",
+        "Thinking goes to the next assistant turn, and is dropped if a user or tool turn comes first.",
+    ),
     R("subset:M17", "M17", "Images of tool outputs and of non-user messages move to a user message that follows."),
     R("subset:M18", "M18", "Media that the model cannot read are a 400 before anything is fetched."),
     R("law:3:parts", "architecture law 3", "A history converted turn by turn is the same as at once."),
-    R("prompt:system:leads", "issue 2", "All system and developer text is merged and leads, so that no template fails."),
+    R(
+        "prompt:system:leads",
+        "issue 2",
+        "All system and developer text is merged and leads, so that no template fails.",
+    ),
     R("prompt:calls:merge", "issue 2", "Text and calls that follow each other are one assistant message."),
     R("prompt:calls:incomplete", "issue 2, Answers", "An incomplete function call is not replayed."),
     R("prompt:calls:custom", "client-contract 4.4", "Custom and namespaced calls are told as function calls."),
     R("prompt:calls:hosted", "issue 2", "Calls and outputs of tools that others ran are told to the model."),
-    R("prompt:choice", "responses-api 4", "allowed_tools limits what may be called, and leaves all tools in the prompt."),
+    R(
+        "prompt:choice",
+        "responses-api 4",
+        "allowed_tools limits what may be called, and leaves all tools in the prompt.",
+    ),
     R("prompt:choice:unmeetable", "issue 2, Tools", "A choice that no tool here can meet is a 400."),
-    R("prompt:instance", "issue 2, Scripted", "The smallest instance of a schema is valid and keeps the order of its keys."),
-    R("prompt:truncation", "responses-api 6.4", "Truncation drops from the beginning, keeps system text and splits no call."),)
+    R(
+        "prompt:instance",
+        "issue 2, Scripted",
+        "The smallest instance of a schema is valid and keeps the order of its keys.",
+    ),
+    R(
+        "prompt:truncation",
+        "responses-api 6.4",
+        "Truncation drops from the beginning, keeps system text and splits no call.",
+    ),
+)
 
-LOCAL_ENGINE: tuple[Requirement, ...] = ()
+LOCAL_ENGINE: tuple[Requirement, ...] = (
+    R(
+        "engine:generate",
+        "issue 2",
+        "llama.cpp renders, tokenizes and generates a turn in a child process; the model is named by its file's stem.",
+    ),
+    R("engine:stop:length", "M24", "A reached limit, or a context that runs full, stops the turn with `length`."),
+    R("engine:stop:word", "M29", "A stop word ends the turn and is not part of the text."),
+    R(
+        "engine:overflow",
+        "issue 2",
+        "A prompt that is longer than the context is refused with both numbers before anything is generated.",
+    ),
+    R("engine:usage", "M27", "Prompt, generated, cached and thinking tokens are counted by the engine."),
+    R(
+        "engine:reasoning",
+        "M16",
+        "Thinking is split from the answer and its tokens are counted, also where the template opens it or a limit cuts it.",
+    ),
+    R("engine:tools", "issue 2", "A call of the model comes out as a streamed call."),
+    R("engine:tools:generic", "issue 2", "A template without tools is given them as text; the dialect can be set."),
+    R("engine:tools:single", "M10", "With `parallel_tool_calls` false the turn ends when its first call is complete."),
+    R("engine:utf8", "issue 2", "A character whose bytes are spread over tokens comes out whole."),
+    R(
+        "engine:logprobs",
+        "M29",
+        "Log probabilities come with the answer's text, with as many alternatives as asked for.",
+    ),
+    R("engine:sampling", "M29", "The sampling parameters reach llama.cpp; a seed repeats a turn."),
+    R("engine:prefix", "M32", "A chained turn reuses the tokens that were read before and counts them as cached."),
+    R("engine:slots", "issue 2", "More turns than slots are queued and all finish."),
+    R("engine:cancel:decode", "M36", "Leaving a stream frees its slot."),
+    R(
+        "engine:cancel:prefill",
+        "M36",
+        "Leaving while the prompt is still being read frees its slot before the prompt is read.",
+    ),
+    R(
+        "engine:tokens:incremental",
+        "architecture",
+        "Of a continued prompt only what follows the last common special token is tokenized, to the same tokens.",
+    ),
+    R(
+        "engine:template:rearranged",
+        "issue 2",
+        "A strict template gets the conversation in an arrangement that it takes.",
+    ),
+    R(
+        "engine:template:complaint",
+        "issue 2",
+        "A template that refuses every arrangement is a 400 that repeats its complaint.",
+    ),
+    R("engine:template:default", "issue 2", "A model without a chat template gets ChatML."),
+    R("engine:template:bos", "issue 2", "The token that begins a text is never doubled."),
+    R(
+        "engine:template:slow",
+        "issue 2",
+        "A template that does not end is stopped by restarting its engine, and is a 400.",
+    ),
+    R(
+        "engine:template:effort",
+        "M13",
+        "`reasoning.effort` reaches the template; the request's own template variables win.",
+    ),
+    R(
+        "engine:template:reasoning",
+        "M14",
+        "Past thinking reaches the template under the name that it reads, `reasoning` too.",
+    ),
+    R(
+        "engine:template:preserve-thinking",
+        "M15",
+        "Past thinking is kept unless `preserve_thinking` is false, which drops it and inline blocks.",
+    ),
+    R(
+        "engine:child:no-tcp",
+        "issue 2",
+        "The child listens on a Unix socket in a folder of mode 0700 and on nothing else.",
+    ),
+    R("engine:child:killed", "issue 2", "A child that dies in mid-stream fails that turn; the next one works."),
+    R(
+        "engine:child:restart",
+        "issue 2",
+        "A dead child is started again, and meanwhile callers get a 503 with a time to retry.",
+    ),
+    R(
+        "engine:child:parent-death",
+        "architecture",
+        "The child ends with its parent, however the parent dies, also while it loads.",
+    ),
+    R("engine:child:imports", "architecture", "The child loads none of the server's libraries."),
+    R(
+        "engine:load:reasons",
+        "issue 2",
+        "A model that does not load is an error at start with the reason in plain words.",
+    ),
+    R("engine:load:timeout", "issue 2", "A model that takes longer to load than it may is given up."),
+    R(
+        "engine:faults:stream",
+        "issue 2",
+        "A stream that breaks or holds an error is an engine error without paths or addresses.",
+    ),
+)
 
 SCRIPTED_ENGINE: tuple[Requirement, ...] = ()
 
@@ -188,6 +359,74 @@ COMMAND_LINE: tuple[Requirement, ...] = (
     R("settings:order", "issue 2", "Flags win over the environment, and the environment over the file."),
     R("settings:aliases", "issue 2", "The store's limits are also read from mlxcel's environment variables."),
     R("settings:errors", "issue 2", "A key that is unknown or a value that cannot be used is refused, and named."),
+    R(
+        "prompt:reasoning:split",
+        "M16",
+        "Thinking between its markers leaves as thinking while it is generated, trimmed; what follows is the answer.",
+    ),
+    R(
+        "prompt:reasoning:primed",
+        "M16",
+        "Where the prompt ends with the opening marker, the closing marker alone ends thinking.",
+    ),
+    R(
+        "prompt:reasoning:empty",
+        "M16",
+        "Blank thinking is nothing, and whitespace after the closing marker is dropped.",
+    ),
+    R("prompt:reasoning:cuts", "M16", "A marker cut over chunks in any way changes nothing and never leaks."),
+    R(
+        "prompt:hermes:calls",
+        "issue 2",
+        "Hermes calls are read: several in a turn, after text, in any order of keys, with arguments as object or text.",
+    ),
+    R("prompt:hermes:streamed-arguments", "M38", "Arguments of a call leave as deltas while they are generated."),
+    R(
+        "prompt:hermes:no-markup",
+        "issue 2",
+        "The markers of calls never reach the text, not even around what is no call.",
+    ),
+    R("prompt:hermes:cuts", "issue 2", "However the text is cut, the same text and calls come out."),
+    R(
+        "prompt:lenient:calls",
+        "issue 2",
+        "A bare or fenced JSON object on a line of its own that names a declared tool is a call.",
+    ),
+    R(
+        "prompt:lenient:text",
+        "issue 2",
+        "Everything that is no call of a declared and allowed tool stays text, byte for byte.",
+    ),
+    R(
+        "prompt:custom-tools",
+        "issue 2",
+        "A custom tool is shown as a function of one text, and its input comes out as that text.",
+    ),
+    R(
+        "prompt:dialect:detect",
+        "issue 2",
+        "The chat template decides the dialect; one whose form of calls is unknown gets the generic one.",
+    ),
+    R(
+        "prompt:generic:messages",
+        "issue 2",
+        "For a template without tools, tools, past calls and tool outputs are plain text in the conversation.",
+    ),
+    R(
+        "prompt:normalize:ladder",
+        "issue 2",
+        "A conversation is re-arranged step by step, gentlest first, until the template takes it.",
+    ),
+    R(
+        "prompt:normalize:merge",
+        "issue 2",
+        "Consecutive messages of one role merge with their reasoning, calls and parts; tool outputs stay apart.",
+    ),
+    R(
+        "prompt:normalize:fold",
+        "issue 2",
+        "System text can move into the first user message, and no text is ever lost.",
+    ),
 )
 
 PROJECT: tuple[Requirement, ...] = (

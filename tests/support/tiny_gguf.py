@@ -1,7 +1,7 @@
 """Tiny GGUF models, made when a test needs them: a llama architecture, a byte-level BPE and a chat template.
 
 Without a script the weights are random and the model writes noise, a few thousand tokens a second. With a script it
-writes that script, piece by piece, and ends its turn: each piece is a token of its own, and the output layer maps each
+writes that script, piece by piece, and ends its turn, or begins again where it is endless: each piece is a token of its own, and the output layer maps each
 token to the one that follows it. The attention of a scripted model is switched off, so that nothing else counts.
 """
 
@@ -69,17 +69,18 @@ def build(
     *,
     template: str | None = CHATML,
     script: Sequence[str | bytes] = (),
+    endless: bool = False,
     context_length: int = 8192,
     add_bos: bool = False,
     name: str = "tiny",
 ) -> Path:
     """The path of such a model; one that was made in this directory before is taken as it is."""
-    parts = json.dumps([template, [str(piece) for piece in script], context_length, add_bos])
+    parts = json.dumps([template, [str(piece) for piece in script], endless, context_length, add_bos])
     folder = directory / hashlib.sha256(parts.encode()).hexdigest()[:16]
     path = folder / f"{name}.gguf"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        _write(path, template, script, context_length, add_bos)
+        _write(path, template, script, endless, context_length, add_bos)
     return path
 
 
@@ -111,7 +112,9 @@ def _spelled(piece: str | bytes) -> str:
     return "".join(_byte_names()[byte] for byte in data)
 
 
-def _write(path: Path, template: str | None, script: Sequence[str | bytes], context_length: int, add_bos: bool) -> None:
+def _write(
+    path: Path, template: str | None, script: Sequence[str | bytes], endless: bool, context_length: int, add_bos: bool
+) -> None:
     base, merges = _bpe()
     specials = list(SPECIALS)
     first_special = len(base)
@@ -150,7 +153,7 @@ def _write(path: Path, template: str | None, script: Sequence[str | bytes], cont
     if template is not None:
         writer.add_chat_template(template)
     writer.add_file_type(1)
-    _tensors(writer, len(tokens), [*chain, end] if script else [])
+    _tensors(writer, len(tokens), [*chain, chain[1] if endless else end] if script else [])
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -9,6 +9,8 @@ from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from antiphon.engines.base import Capabilities, Engine, PreparedTurn
 from antiphon.engines.llamacpp import template
 from antiphon.engines.llamacpp.client import ChildError, Client
@@ -214,9 +216,10 @@ class LlamaCppEngine(Engine):
     async def _render(self, client: Client, prompt: Prompt) -> str:
         props = self._loaded()
         variables = template.template_variables(props.chat_template, prompt.reasoning_effort, prompt.template_kwargs)
-        messages, tools = self._dialect.arrange(prompt)
         if variables.get("preserve_thinking") is False:
-            messages = template.drop_past_thinking(messages, *self._markers)
+            kept = template.drop_past_thinking(prompt.messages, *self._markers)
+            prompt = msgspec.structs.replace(prompt, messages=kept)
+        messages, tools = self._dialect.arrange(prompt)
         first: str | None = None
         deadline = asyncio.get_running_loop().time() + self._settings.render_timeout
         for arranged in arrangements(messages):

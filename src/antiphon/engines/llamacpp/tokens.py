@@ -28,14 +28,21 @@ class _Cut(Struct, frozen=True):
 
 
 class TokenCache:
-    """The last prompts with their tokens. `specials` maps the text of each special token to its id."""
+    """The last `size` prompts with their tokens. `specials` maps the text of each special token to its id.
 
-    def __init__(self, specials: Mapping[str, int], size: int = 32) -> None:
+    Prompts that share fewer than `shortest` characters are tokenized whole.
+    """
+
+    def __init__(self, specials: Mapping[str, int], size: int = 32, shortest: int = _SHORTEST) -> None:
         self._specials = dict(specials)
         self._size = size
+        self._shortest = shortest
         self._entries: OrderedDict[str, list[int]] = OrderedDict()
         self.hits = 0
         """Prompts of which only an end was tokenized."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
     async def tokenize(self, text: str, tokenize: Tokenize) -> list[int]:
         """The tokens of a whole prompt, the same as `tokenize(text, True)` gives."""
@@ -51,7 +58,7 @@ class TokenCache:
         return known
 
     async def _continued(self, text: str, tokenize: Tokenize) -> list[int] | None:
-        best, shared = "", _SHORTEST
+        best, shared = "", self._shortest - 1
         for candidate in self._entries:
             # Comparing the ends of what is already shared first spares most of the work.
             if candidate[:shared] == text[:shared] and (length := common_prefix(candidate, text)) > shared:

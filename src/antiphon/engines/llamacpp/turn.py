@@ -64,7 +64,8 @@ class TurnReader:
 
     def _chunk(self, chunk: Chunk, deltas: list[Delta]) -> None:
         was_thinking = self._splitter.thinking
-        if self._alternatives is not None:
+        # Log probabilities are of the answer's text alone, not of thinking, calls or the markers around them.
+        if self._alternatives is not None and not was_thinking and self._parser.in_text:
             self._logprobs += [_logprob(item, self._alternatives) for item in chunk.completion_probabilities or ()]
         if chunk.content:
             self._add(self._splitter.feed(chunk.content), deltas)
