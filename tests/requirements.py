@@ -287,6 +287,58 @@ STORE: tuple[Requirement, ...] = ()
 
 API: tuple[Requirement, ...] = ()
 
+CLIENTS: tuple[Requirement, ...] = (
+    R(
+        "client:openai:create",
+        "issue 2, Must show 2",
+        "The OpenAI SDK gets whole answers, and every object validates strictly with its types.",
+    ),
+    R(
+        "client:openai:stream",
+        "issue 2, Must show 2",
+        "The SDK's streams are the same answer event by event; every event validates strictly, none is unknown.",
+    ),
+    R(
+        "client:openai:stream-helper",
+        "responses-api 6.1",
+        "The SDK's stream helper gathers text and calls, arguments parsed.",
+    ),
+    R("client:openai:parse", "client-contract 3.2", "The SDK parses an answer under a schema into a pydantic model."),
+    R(
+        "client:openai:refusal",
+        "client-contract 3.2",
+        "A refusal is a content part of its own, with events of its own.",
+    ),
+    R(
+        "client:openai:reasoning",
+        "client-contract 4.1",
+        "Thinking is an item before the message, with its summary list.",
+    ),
+    R("client:openai:retrieve", "client-contract 3.2", "The SDK gets a response, and its events from any number on."),
+    R("client:openai:delete", "client-contract 3.2", "A deleted response is gone for every call, and for chaining."),
+    R("client:openai:store-false", "responses-api 6.3", "A response that is not stored is not found."),
+    R("client:openai:cancel", "issue 2", "Cancelling a foreground response is a 400, an unknown one a 404."),
+    R(
+        "client:openai:input-items",
+        "responses-api 6.3",
+        "The SDK pages through the input items of a whole chain, in both orders.",
+    ),
+    R("client:openai:tool-loop", "client-contract 3.2", "Tool loops run by chaining and by sending everything again."),
+    R("client:openai:tool-choice", "responses-api 4", "Every form of tool choice is kept and echoed."),
+    R("client:openai:errors", "responses-api 6.2", "Each error is the SDK's class for it, with code, type and param."),
+    R("client:openai:authentication", "M43", "A wrong key is the SDK's authentication error."),
+    R("client:openai:headers", "client-contract 3.2", "Raw headers name the request and the time that it took."),
+    R(
+        "client:openai:failed",
+        "issue 2, Bad input",
+        "A fault after the beginning is a failed response: whole, streamed and stored.",
+    ),
+    R("client:openai:incomplete", "M24", "An answer that is cut is incomplete, also in thinking and in calls."),
+    R("client:openai:logprobs", "responses-api 6.4", "Log probabilities come when they are included."),
+    R("client:openai:async", "client-contract 3.2", "The async client does what the other one does."),
+    R("client:openai:models", "issue 2, Models", "Models are listed and retrieved by name, never by path."),
+)
+
 COMMAND_LINE: tuple[Requirement, ...] = (
     R(
         "cli:help",
@@ -448,6 +500,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *SCRIPTED_ENGINE,
     *STORE,
     *API,
+    *CLIENTS,
     *COMMAND_LINE,
     *PROJECT,
 )

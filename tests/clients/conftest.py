@@ -1,0 +1,66 @@
+"""Fixtures of the client proofs: SDK clients whose every exchange is held against the SDK's types at the test's end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import httpx2
+import openai
+import pytest
+
+from clients.strict import AsyncRecorder, Recorder
+
+KEY = "sk-local"
+
+
+class Target:
+    """A server and one of its models. `tokens` bounds an answer that is free to be long."""
+
+    def __init__(self, base_url: str, model: str, client: openai.OpenAI, recorder: Recorder) -> None:
+        self.base_url = base_url
+        self.model = model
+        self.client = client
+        self.recorder = recorder
+        self.tokens = 12
+
+    @property
+    def responses(self) -> openai.resources.Responses:
+        """The SDK's resource."""
+        return self.client.responses
+
+
+def _target(base_url: str, model: str) -> Iterator[Target]:
+    recorder = Recorder()
+    http = httpx2.Client(transport=recorder, timeout=90)
+    with openai.OpenAI(base_url=base_url, api_key=KEY, max_retries=0, http_client=http) as client:
+        yield Target(base_url, model, client, recorder)
+    recorder.verify()
+
+
+@pytest.fixture
+def scripted(scripted_server: str) -> Iterator[Target]:
+    """The SDK on the scripted model."""
+    yield from _target(scripted_server, "scripted")
+
+
+@pytest.fixture
+def real(real_server: str) -> Iterator[Target]:
+    """The SDK on the default model."""
+    yield from _target(real_server, "smollm")
+
+
+@pytest.fixture(params=["scripted", "real"])
+def target(request: pytest.FixtureRequest) -> Target:
+    """The SDK on the one model and on the other."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(params=["scripted", "real"])
+async def async_target(request: pytest.FixtureRequest) -> AsyncIterator[tuple[openai.AsyncOpenAI, str]]:
+    """The async client and a model, on the one and on the other."""
+    base_url: str = request.getfixturevalue(f"{request.param}_server")
+    recorder = AsyncRecorder()
+    http = httpx2.AsyncClient(transport=recorder, timeout=90)
+    async with openai.AsyncOpenAI(base_url=base_url, api_key=KEY, max_retries=0, http_client=http) as client:
+        yield client, "scripted" if request.param == "scripted" else "smollm"
+    recorder.verify()

@@ -1,0 +1,242 @@
+"""What went over the wire between a client and the server, held strictly against the types of the `openai` package.
+
+The SDK builds its objects leniently: a missing or wrong field becomes None or stays as it is. So a recorder keeps the
+bytes below the SDK, and `verify` reads them with the package's own pydantic types in strict mode, together with the
+laws of a stream that its types cannot say.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import httpx2
+from openai._streaming import SSEDecoder
+from openai.types.model import Model
+from openai.types.responses import Response, ResponseItemList, ResponseStreamEvent
+from openai.types.shared import ErrorObject
+from pydantic import TypeAdapter
+
+__all__ = ["AsyncRecorder", "Exchange", "Recorder", "strict_events", "strict_response", "verify"]
+
+TERMINAL = {"response.completed", "response.failed", "response.incomplete"}
+LIFECYCLE = TERMINAL | {"response.created", "response.queued", "response.in_progress"}
+
+DONE = b"data: [DONE]\n\n"
+
+_event_type: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
+
+
+class Exchange:
+    """One request and the bytes of its answer; `whole` says whether the client read it to the end."""
+
+    def __init__(self, request: httpx2.Request, response: httpx2.Response) -> None:
+        self.method = request.method
+        self.path = request.url.path
+        self.starting_after = int(request.url.params.get("starting_after", "-1"))
+        self.status = response.status_code
+        self.headers = response.headers
+        self.chunks: list[bytes] = []
+        self.whole = False
+
+    @property
+    def body(self) -> bytes:
+        """The answer's bytes, as far as they were read."""
+        return b"".join(self.chunks)
+
+    def __repr__(self) -> str:
+        return f"{self.method} {self.path} → {self.status}"
+
+
+class _Tee(httpx2.SyncByteStream):
+    def __init__(self, stream: Any, exchange: Exchange) -> None:
+        self._stream = stream
+        self._exchange = exchange
+
+    def __iter__(self) -> Iterator[bytes]:
+        for chunk in self._stream:
+            self._exchange.chunks.append(chunk)
+            yield chunk
+        self._exchange.whole = True
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class _AsyncTee(httpx2.AsyncByteStream):
+    def __init__(self, stream: Any, exchange: Exchange) -> None:
+        self._stream = stream
+        self._exchange = exchange
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._stream:
+            self._exchange.chunks.append(chunk)
+            yield chunk
+        self._exchange.whole = True
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+class Recorder(httpx2.BaseTransport):
+    """A transport that keeps every exchange."""
+
+    def __init__(self) -> None:
+        self._inner = httpx2.HTTPTransport()
+        self.exchanges: list[Exchange] = []
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        response = self._inner.handle_request(request)
+        exchange = Exchange(request, response)
+        self.exchanges.append(exchange)
+        return httpx2.Response(
+            response.status_code,
+            headers=response.headers,
+            stream=_Tee(response.stream, exchange),
+            extensions=response.extensions,
+        )
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def verify(self) -> None:
+        """Check all that was recorded, and forget it."""
+        for exchange in self.exchanges:
+            verify(exchange)
+        self.exchanges.clear()
+
+
+class AsyncRecorder(httpx2.AsyncBaseTransport):
+    """The same for the async client."""
+
+    def __init__(self) -> None:
+        self._inner = httpx2.AsyncHTTPTransport()
+        self.exchanges: list[Exchange] = []
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        response = await self._inner.handle_async_request(request)
+        exchange = Exchange(request, response)
+        self.exchanges.append(exchange)
+        return httpx2.Response(
+            response.status_code,
+            headers=response.headers,
+            stream=_AsyncTee(response.stream, exchange),
+            extensions=response.extensions,
+        )
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    def verify(self) -> None:
+        """Check all that was recorded, and forget it."""
+        for exchange in self.exchanges:
+            verify(exchange)
+        self.exchanges.clear()
+
+
+def verify(exchange: Exchange) -> None:
+    """Check one answer by what it should be: an error, a stream of events, or the object of its route."""
+    assert exchange.headers["x-request-id"].startswith("req_")
+    assert int(exchange.headers["openai-processing-ms"]) >= 0
+    if exchange.headers["content-type"].startswith("text/event-stream"):
+        assert exchange.status == 200
+        strict_events(exchange.body, whole=exchange.whole, after=exchange.starting_after)
+        return
+    assert exchange.headers["content-type"] == "application/json"
+    assert exchange.whole, f"{exchange} was not read to its end"
+    value = compact(exchange.body)
+    if exchange.status >= 400:
+        assert set(value) == {"error"}
+        assert set(value["error"]) == {"message", "type", "param", "code"}
+        ErrorObject.model_validate_json(json.dumps(value["error"]), strict=True)
+    elif exchange.path.endswith("/input_items"):
+        page = ResponseItemList.model_validate_json(exchange.body, strict=True)
+        assert [page.data[0].id, page.data[-1].id] == [page.first_id, page.last_id]
+    elif "/models" in exchange.path:
+        for model in value["data"] if value["object"] == "list" else [value]:
+            Model.model_validate_json(json.dumps(model), strict=True)
+    elif exchange.method == "DELETE":
+        assert value == {"id": exchange.path.rpartition("/")[2], "object": "response", "deleted": True}
+    else:
+        strict_response(exchange.body)
+
+
+def compact(data: bytes | str) -> Any:
+    """The value of JSON that must be written without spaces."""
+    value = json.loads(data)
+    text = data if isinstance(data, str) else data.decode()
+    assert json.dumps(value, separators=(",", ":"), ensure_ascii=False) == text
+    return value
+
+
+def strict_response(data: bytes | str) -> Response:
+    """The response of its JSON: by the package's type, and with fields that agree with each other."""
+    response = Response.model_validate_json(data, strict=True)
+    value = json.loads(data)
+    usage = response.usage
+    if usage is not None:
+        assert usage.total_tokens == usage.input_tokens + usage.output_tokens
+        assert 0 <= usage.input_tokens_details.cached_tokens <= usage.input_tokens
+        assert 0 <= usage.output_tokens_details.reasoning_tokens <= usage.output_tokens
+    if response.status in ("completed", "incomplete"):
+        assert usage is not None
+    if response.status not in ("queued", "in_progress"):
+        assert value["output_text"] == response.output_text
+    assert (response.completed_at is not None) == (response.status == "completed")
+    assert (response.error is not None) == (response.status == "failed")
+    assert (response.incomplete_details is not None) == (response.status == "incomplete")
+    for index, item in enumerate(response.output):
+        last = index == len(response.output) - 1
+        assert getattr(item, "status", "completed") in (
+            {"completed", "in_progress", "incomplete"} if last else {"completed"}
+        )
+    return response
+
+
+def strict_events(body: bytes, *, whole: bool = True, after: int = -1) -> list[Any]:
+    """The events of a stream, each by the package's type, and in the order that the API promises."""
+    frames = list(SSEDecoder().iter_bytes(iter([body])))
+    # The SDK reads no further than `[DONE]`, so that the end of the body need not have been seen.
+    whole = whole or body.endswith(DONE)
+    if whole:
+        assert body.endswith(DONE)
+        assert frames.pop().data == "[DONE]"
+    events: list[Any] = []
+    for frame in frames:
+        value = compact(frame.data)
+        event = _event_type.validate_json(frame.data, strict=True)
+        assert event.type == value["type"] == frame.event
+        if value["type"] in LIFECYCLE:
+            strict_response(json.dumps(value["response"]))
+        events.append(event)
+    numbers = [event.sequence_number for event in events]
+    assert numbers == list(range(after + 1, after + 1 + len(events)))
+    if after < 0:
+        _check_order(events, whole)
+    return events
+
+
+def _check_order(events: list[Any], whole: bool) -> None:
+    types = [event.type for event in events]
+    assert types[:2] == ["response.created", "response.in_progress"][: len(types)]
+    ended = [kind for kind in types if kind in TERMINAL]
+    if not whole:
+        assert len(ended) <= 1
+        return
+    assert ended == types[-1:]
+    assert len({event.response.id for event in events if event.type in LIFECYCLE}) == 1
+    final = events[-1].response
+    ids: list[str] = []
+    done: dict[int, Any] = {}
+    for event in events:
+        if event.type == "response.output_item.added":
+            assert event.output_index == len(ids)
+            ids.append(event.item.id)
+        elif event.type == "response.output_item.done":
+            assert event.item.id == ids[event.output_index]
+            done[event.output_index] = event.item
+        elif hasattr(event, "item_id"):
+            assert event.item_id == ids[event.output_index]
+    assert ids == [item.id for item in final.output]
+    assert [done[index] for index in range(len(ids))] == final.output
