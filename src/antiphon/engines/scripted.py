@@ -51,6 +51,8 @@ GREETING = "Hello from scripted."
 CHARACTERS_A_TOKEN = 4
 ARGUMENT_PIECE = 4
 BURST = 64
+RETRY_AFTER = 0.05
+"""Seconds after which `!ERR429` says that a client may come back: short, since it will be answered so again."""
 
 _ERRORS: dict[int, type[APIError]] = {
     400: InvalidRequestError,
@@ -178,7 +180,7 @@ def _http_error(status: int) -> APIError:
     if status >= 500 and status != 500:
         return UnavailableError(message) if status == 503 else InternalError(message, http_status=status)
     kind = _ERRORS.get(status, InvalidRequestError)
-    return kind(message, http_status=status)
+    return kind(message, http_status=status, retry_after=RETRY_AFTER if status == 429 else None)
 
 
 def _write_script(prompt: Prompt) -> _Script:
