@@ -15,12 +15,12 @@ from typing import Any
 
 import psutil
 import pytest
-from support.local_engine import DEADLINE, ask, collect, running, stop_of, text_of, until
 
 from antiphon.engines.llamacpp import LlamaCppEngine
 from antiphon.engines.llamacpp.diagnosis import explain_failure
 from antiphon.errors import ConfigurationError, EngineError, EngineUnavailableError, InvalidRequestError
 from antiphon.settings import Settings
+from support.local_engine import DEADLINE, ask, collect, running, stop_of, text_of, until
 
 Make = Callable[..., Path]
 ENDLESS: dict[str, Any] = {"script": ["tick, ", "tock. "], "endless": True, "context_length": 65536}

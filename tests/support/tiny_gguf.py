@@ -1,13 +1,15 @@
 """Tiny GGUF models, made when a test needs them: a llama architecture, a byte-level BPE and a chat template.
 
 Without a script the weights are random and the model writes noise, a few thousand tokens a second. With a script it
-writes that script, piece by piece, and ends its turn, or begins again where it is endless: each piece is a token of its own, and the output layer maps each
-token to the one that follows it. The attention of a scripted model is switched off, so that nothing else counts.
+writes that script, piece by piece, and ends its turn, or begins again where it is endless: each piece is a token of its
+own, and the output layer maps each token to the one that follows it. The attention of a scripted model is switched off,
+so that nothing else counts.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Sequence
 from functools import cache
@@ -172,7 +174,7 @@ def _tensors(writer: Any, size: int, chain: Sequence[int]) -> None:
     embedding = random.standard_normal((size, WIDTH))
     writer.add_tensor("token_embd.weight", (embedding * 0.5).astype(np.float16))
     output = random.standard_normal((size, WIDTH)) * (0.0 if chain else 0.15)
-    for token, following in zip(chain, chain[1:], strict=False):
+    for token, following in itertools.pairwise(chain):
         output[following] += embedding[token]
     writer.add_tensor("output.weight", output.astype(np.float16))
     ones("output_norm.weight")

@@ -10,6 +10,14 @@ from typing import Any
 
 import psutil
 import pytest
+
+from antiphon.engines.llamacpp import LlamaCppEngine
+from antiphon.engines.llamacpp.template import template_variables
+from antiphon.errors import ConfigurationError, ContextOverflowError, InvalidRequestError
+from antiphon.machine.deltas import TextDelta
+from antiphon.prompt.prompt import ChatMessage, Prompt, Sampling, ToolCall
+from antiphon.protocol.tools import FunctionTool
+from antiphon.settings import Settings
 from support.local_engine import (
     GREEDY,
     all_idle,
@@ -23,14 +31,6 @@ from support.local_engine import (
     until,
 )
 from support.tiny_gguf import HERMES
-
-from antiphon.engines.llamacpp import LlamaCppEngine
-from antiphon.engines.llamacpp.template import template_variables
-from antiphon.errors import ConfigurationError, ContextOverflowError, InvalidRequestError
-from antiphon.machine.deltas import TextDelta
-from antiphon.prompt.prompt import ChatMessage, Prompt, Sampling, ToolCall
-from antiphon.protocol.tools import FunctionTool
-from antiphon.settings import Settings
 
 Make = Callable[..., Path]
 
@@ -394,7 +394,7 @@ READS_REASONING = [
 async def test_past_reasoning_reaches_the_template(tiny: Make, expression: str) -> None:
     template = (
         "{% for message in messages %}{% if message.role == 'assistant' %}(" + expression + "){% endif %}"
-        "{{ message.content }}{% for call in message.tool_calls or [] %}{{ call.function.name }}{% endfor %}{% endfor %}"
+        "{{ message.content }}{% endfor %}"
     )
     messages = [
         ChatMessage("user", "U"),

@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.local_engine import running
-from support.tiny_gguf import HERMES
 
 from antiphon.engines.llamacpp.client import ChildError, Client
 from antiphon.engines.llamacpp.tokens import TokenCache, common_prefix
@@ -23,6 +21,8 @@ from antiphon.machine.deltas import Stop, TextDelta, TokenUsage
 from antiphon.machine.reasoning import ReasoningSplitter
 from antiphon.prompt.dialects import CallParser
 from antiphon.protocol.parts import Logprob
+from support.local_engine import running
+from support.tiny_gguf import HERMES
 
 Make = Callable[..., Path]
 
@@ -145,8 +145,9 @@ def test_log_probabilities_wait_with_the_text_that_is_held_back() -> None:
 
 
 PIECES = st.sampled_from(
-    ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "user\n", "assistant\n", "The weather", " is mild", "\n", "  ", "é", "🙂",
-     "<think>", "</think>", "<tool_call>", "<|im_", "end|>", "{", '"a": 1}', "wind" * 40, "x" * 130, "1234", "<", "|>"]
+    ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "user\n", "assistant\n", "The weather", " is mild", "\n", "  ", "é",
+     "🙂", "<think>", "</think>", "<tool_call>", "<|im_", "end|>", "{", '"a": 1}', "wind" * 40, "x" * 130, "1234", "<",
+     "|>"]
 )  # fmt: skip
 TEXTS = st.lists(PIECES, max_size=24).map("".join)
 

@@ -62,7 +62,7 @@ OSLO = ("get_weather", '{"city": "Oslo"}')
         ('<tool_call>{"name": "get_time", "arguments": null}</tool_call>', [("get_time", "{}")]),
         ('<tool_call>{"name": "get_time", "arguments": "{\\"a\\": 1}"}</tool_call>', [("get_time", '{"a": 1}')]),
         ('<tool_call>{"name": "get_time", "parameters": {"a": 1}}</tool_call>', [("get_time", '{"a": 1}')]),
-        ('<tool_call>[{"name": "get_time"}, {"name": "get_time", "arguments": {}}]</tool_call>', [("get_time", "{}")] * 2),
+        ('<tool_call>[{"name": "get_time"}, {"name": "get_time"}]</tool_call>', [("get_time", "{}")] * 2),
         ('<tool_call>{"name": "get_time", "arguments": {"s": "}</tool_call>\\""}}</tool_call>',
          [("get_time", '{"s": "}</tool_call>\\""}')]),
         ('<tool_call>{"type": "function", "function": {"name": "get_time", "arguments": {"a": 1}}}</tool_call>',
@@ -173,9 +173,9 @@ def test_a_custom_tool_takes_its_input_as_text() -> None:
 
 FRAGMENTS = st.sampled_from(
     [
-        "<tool_call>", "</tool_call>", CALL, '{"name": "get_weather", "arguments": {"city": "Oslo"}}', "```json\n", "```",
-        '{"name": "get_time"', ', "arguments": {', '"a": "\\""', "}", "{", "[", ",", "\n", " ", "word", "<tool", "_call>", '"',
-        '{"name": "other"}', '{"function": {"name": "get_time"}}', "\\", "`", "``", "json", '{"type":',
+        "<tool_call>", "</tool_call>", CALL, '{"name": "get_weather", "arguments": {"city": "Oslo"}}', "```", "```json\n",
+        '{"name": "get_time"', ', "arguments": {', '"a": "\\""', "}", "{", "[", ",", "\n", " ", "word", "<tool", "_call>",
+        '"', '{"name": "other"}', '{"function": {"name": "get_time"}}', "\\", "`", "``", "json", '{"type":',
     ]
 )  # fmt: skip
 
