@@ -175,6 +175,74 @@ PROMPT: tuple[Requirement, ...] = (
         "responses-api 6.4",
         "Truncation drops from the beginning, keeps system text and splits no call.",
     ),
+    R(
+        "prompt:reasoning:split",
+        "M16",
+        "Thinking between its markers leaves as thinking while it is generated, trimmed; what follows is the answer.",
+    ),
+    R(
+        "prompt:reasoning:primed",
+        "M16",
+        "Where the prompt ends with the opening marker, the closing marker alone ends thinking.",
+    ),
+    R(
+        "prompt:reasoning:empty",
+        "M16",
+        "Blank thinking is nothing, and whitespace after the closing marker is dropped.",
+    ),
+    R("prompt:reasoning:cuts", "M16", "A marker cut over chunks in any way changes nothing and never leaks."),
+    R(
+        "prompt:hermes:calls",
+        "issue 2",
+        "Hermes calls are read: several in a turn, after text, in any order of keys, with arguments as object or text.",
+    ),
+    R("prompt:hermes:streamed-arguments", "M38", "Arguments of a call leave as deltas while they are generated."),
+    R(
+        "prompt:hermes:no-markup",
+        "issue 2",
+        "The markers of calls never reach the text, not even around what is no call.",
+    ),
+    R("prompt:hermes:cuts", "issue 2", "However the text is cut, the same text and calls come out."),
+    R(
+        "prompt:lenient:calls",
+        "issue 2",
+        "A bare or fenced JSON object on a line of its own that names a declared tool is a call.",
+    ),
+    R(
+        "prompt:lenient:text",
+        "issue 2",
+        "Everything that is no call of a declared and allowed tool stays text, byte for byte.",
+    ),
+    R(
+        "prompt:custom-tools",
+        "issue 2",
+        "A custom tool is shown as a function of one text, and its input comes out as that text.",
+    ),
+    R(
+        "prompt:dialect:detect",
+        "issue 2",
+        "The chat template decides the dialect; one whose form of calls is unknown gets the generic one.",
+    ),
+    R(
+        "prompt:generic:messages",
+        "issue 2",
+        "For a template without tools, tools, past calls and tool outputs are plain text in the conversation.",
+    ),
+    R(
+        "prompt:normalize:ladder",
+        "issue 2",
+        "A conversation is re-arranged step by step, gentlest first, until the template takes it.",
+    ),
+    R(
+        "prompt:normalize:merge",
+        "issue 2",
+        "Consecutive messages of one role merge with their reasoning, calls and parts; tool outputs stay apart.",
+    ),
+    R(
+        "prompt:normalize:fold",
+        "issue 2",
+        "System text can move into the first user message, and no text is ever lost.",
+    ),
 )
 
 LOCAL_ENGINE: tuple[Requirement, ...] = (
@@ -411,74 +479,6 @@ COMMAND_LINE: tuple[Requirement, ...] = (
     R("settings:order", "issue 2", "Flags win over the environment, and the environment over the file."),
     R("settings:aliases", "issue 2", "The store's limits are also read from mlxcel's environment variables."),
     R("settings:errors", "issue 2", "A key that is unknown or a value that cannot be used is refused, and named."),
-    R(
-        "prompt:reasoning:split",
-        "M16",
-        "Thinking between its markers leaves as thinking while it is generated, trimmed; what follows is the answer.",
-    ),
-    R(
-        "prompt:reasoning:primed",
-        "M16",
-        "Where the prompt ends with the opening marker, the closing marker alone ends thinking.",
-    ),
-    R(
-        "prompt:reasoning:empty",
-        "M16",
-        "Blank thinking is nothing, and whitespace after the closing marker is dropped.",
-    ),
-    R("prompt:reasoning:cuts", "M16", "A marker cut over chunks in any way changes nothing and never leaks."),
-    R(
-        "prompt:hermes:calls",
-        "issue 2",
-        "Hermes calls are read: several in a turn, after text, in any order of keys, with arguments as object or text.",
-    ),
-    R("prompt:hermes:streamed-arguments", "M38", "Arguments of a call leave as deltas while they are generated."),
-    R(
-        "prompt:hermes:no-markup",
-        "issue 2",
-        "The markers of calls never reach the text, not even around what is no call.",
-    ),
-    R("prompt:hermes:cuts", "issue 2", "However the text is cut, the same text and calls come out."),
-    R(
-        "prompt:lenient:calls",
-        "issue 2",
-        "A bare or fenced JSON object on a line of its own that names a declared tool is a call.",
-    ),
-    R(
-        "prompt:lenient:text",
-        "issue 2",
-        "Everything that is no call of a declared and allowed tool stays text, byte for byte.",
-    ),
-    R(
-        "prompt:custom-tools",
-        "issue 2",
-        "A custom tool is shown as a function of one text, and its input comes out as that text.",
-    ),
-    R(
-        "prompt:dialect:detect",
-        "issue 2",
-        "The chat template decides the dialect; one whose form of calls is unknown gets the generic one.",
-    ),
-    R(
-        "prompt:generic:messages",
-        "issue 2",
-        "For a template without tools, tools, past calls and tool outputs are plain text in the conversation.",
-    ),
-    R(
-        "prompt:normalize:ladder",
-        "issue 2",
-        "A conversation is re-arranged step by step, gentlest first, until the template takes it.",
-    ),
-    R(
-        "prompt:normalize:merge",
-        "issue 2",
-        "Consecutive messages of one role merge with their reasoning, calls and parts; tool outputs stay apart.",
-    ),
-    R(
-        "prompt:normalize:fold",
-        "issue 2",
-        "System text can move into the first user message, and no text is ever lost.",
-    ),
 )
 
 PROJECT: tuple[Requirement, ...] = (

@@ -35,6 +35,7 @@ HEADINGS: Mapping[str, str] = {
     "SCRIPTED_ENGINE": "The scripted engine",
     "STORE": "The store",
     "API": "The API",
+    "CLIENTS": "Clients",
     "COMMAND_LINE": "The command line",
     "PROJECT": "The project",
 }
@@ -146,17 +147,20 @@ def _with_table(readme: str) -> str:
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError("README.md has no markers for the table of what is supported")
-    rows = ["| | built and tested | not yet |", "|---|---|---|"]
+    rows = ["| | built and tested | differs | not yet |", "|---|---|---|---|"]
     for heading, behaviors in areas().items():
-        built = _features(item for item in behaviors if item.deferred is None)
-        missing = _features(item for item in behaviors if item.deferred is not None)
-        rows.append(f"| {heading} | {', '.join(built)} | {', '.join(missing)} |")
+        built = [item for item in behaviors if item.deferred is None]
+        differing = [item for item in built if item.divergence is not None]
+        missing = [item for item in behaviors if item.deferred is not None]
+        cells = (f"{len(built)}: {_features(built)}", _features(differing), _features(missing))
+        rows.append(f"| {heading} | {' | '.join(cells)} |")
     return "\n".join([f"{before}{BEGIN}", "", *rows, "", f"{END}{after}"])
 
 
-def _features(behaviors: Iterable[Requirement]) -> list[str]:
-    """The features that the ids name, once each: `api:create:stream` is of the feature `create`."""
-    return list(dict.fromkeys(item.id.split(":")[1].replace("-", " ").replace("_", " ") for item in behaviors))
+def _features(behaviors: Iterable[Requirement]) -> str:
+    """The features that the ids name, once each: `api:create:stream` is of `create`; a rule's number names none."""
+    names = [item.id.split(":")[1] for item in behaviors]
+    return ", ".join(dict.fromkeys(name.replace("-", " ") for name in names if not re.fullmatch(r"[A-Z]?\d+", name)))
 
 
 def _cell(text: str) -> str:
