@@ -405,6 +405,13 @@ CLIENTS: tuple[Requirement, ...] = (
     R("client:openai:logprobs", "responses-api 6.4", "Log probabilities come when they are included."),
     R("client:openai:async", "client-contract 3.2", "The async client does what the other one does."),
     R("client:openai:models", "issue 2, Models", "Models are listed and retrieved by name, never by path."),
+    R(
+        "client:chain:recall",
+        "issue 2, Must show 5",
+        "A chain of 50 turns with branches shows its first turn and no sibling, and only this request's instructions.",
+    ),
+    R("client:chain:cost", "issue 2, Must show 5", "What a turn stores does not grow with the depth of its chain."),
+    R("law:3:chain", "architecture law 3", "The prompt of a chain is the prompt of its items inline, byte for byte."),
 )
 
 COMMAND_LINE: tuple[Requirement, ...] = (
