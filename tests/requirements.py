@@ -276,6 +276,16 @@ LOCAL_ENGINE: tuple[Requirement, ...] = (
     R("engine:sampling", "M29", "The sampling parameters reach llama.cpp; a seed repeats a turn."),
     R("engine:prefix", "M32", "A chained turn reuses the tokens that were read before and counts them as cached."),
     R("engine:slots", "issue 2", "More turns than slots are queued and all finish."),
+    R(
+        "engine:pool:admission",
+        "issue 2",
+        "Turns start in the order in which they came, when a slot is free and their prompt fits into the shared cache.",
+    ),
+    R(
+        "engine:pool:step-back",
+        "issue 2",
+        "Turns that outgrow the shared cache together all finish: the youngest steps back and goes on from its tokens.",
+    ),
     R("engine:cancel:decode", "M36", "Leaving a stream frees its slot."),
     R(
         "engine:cancel:prefill",
@@ -412,6 +422,22 @@ CLIENTS: tuple[Requirement, ...] = (
     ),
     R("client:chain:cost", "issue 2, Must show 5", "What a turn stores does not grow with the depth of its chain."),
     R("law:3:chain", "architecture law 3", "The prompt of a chain is the prompt of its items inline, byte for byte."),
+    R(
+        "client:llm-comply:scripted",
+        "issue 2, Must show 3",
+        "llm-comply fails nothing on the scripted model, in both dialects; only compaction gets its warnings.",
+    ),
+    R(
+        "client:llm-comply:real",
+        "issue 2, Must show 3",
+        "llm-comply fails on the default model in forced tools and images, and in nothing else.",
+        divergence="Both are a 400 there: never prose where a call was forced, and the model reads no images.",
+    ),
+    R(
+        "client:llm-comply:schema",
+        "responses-api 8.4",
+        "Under the openresponses dialect every event and object fits the schema of Open Responses, thinking too.",
+    ),
 )
 
 COMMAND_LINE: tuple[Requirement, ...] = (

@@ -1,0 +1,155 @@
+"""`llm-comply`, a suite of others for the Open Responses specification, and the schema that it brings."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import Any
+
+import httpx2
+import pytest
+from llm_comply.schema import SpecLoader
+
+from support.inprocess import sse_events
+from support.server import RunningServer, running_server
+
+requirement = pytest.mark.requirement
+
+NOT_APPLICABLE = {"reasoning-summary"}
+"""Skipped by the suite itself: it asks for a model with a name of OpenAI's."""
+
+COMPACTION = {
+    "compact-response": [
+        "response.output is missing or empty",
+        "expected object containing 'compact', got ''",
+        "no output item with type='compaction' (found: [])",
+    ]
+}
+"""All that the suite holds against the server until it compacts: its 404 is taken, with these warnings."""
+
+QUESTIONS = [
+    "Hi.",
+    "!REASON Two and two make\n!TEXT Four.",
+    '!REASON first\n!CALL get_weather {"city": "Oslo"}',
+    "!REFUSE Never.",
+    "!INCOMPLETE",
+    "!REASON only thinking, which is cut",
+    "!FAIL",
+    "!STREAMERR",
+]
+
+WEATHER = {
+    "type": "function",
+    "name": "get_weather",
+    "description": "The weather in a city.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    "strict": False,
+}
+
+
+@pytest.fixture(scope="module")
+def open_responses_server() -> Iterator[RunningServer]:
+    """A server whose events have the names of Open Responses."""
+    arguments = ["--model", "scripted", "--store", "memory", "--dialect", "openresponses"]
+    with running_server(arguments) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def spec() -> SpecLoader:
+    """The schema of Open Responses."""
+    return SpecLoader(str(files("llm_comply") / "specs" / "openresponses.json"))
+
+
+def run_suite(base_url: str, model: str) -> dict[str, dict[str, Any]]:
+    """The suite's results by the id of the test."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "llm_comply.cli", "run", "--format", "open-responses", "--json"),
+            *("--base-url", base_url, "--model", model, "--api-key", "none"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.stdout, done.stderr
+    report = json.loads(done.stdout)
+    assert report["summary"]["total"] == len(report["results"]) == 13
+    return {result["id"]: result for result in report["results"]}
+
+
+def of_status(results: dict[str, dict[str, Any]], status: str) -> set[str]:
+    """The ids of the tests that ended so."""
+    return {name for name, result in results.items() if result["status"] == status}
+
+
+@requirement("client:llm-comply:scripted")
+@pytest.mark.parametrize("dialect", ["openai", "openresponses"])
+def test_the_suite_holds_only_compaction_against_the_scripted_model(
+    dialect: str, request: pytest.FixtureRequest
+) -> None:
+    if dialect == "openai":
+        base_url: str = request.getfixturevalue("scripted_server")
+    else:
+        base_url = request.getfixturevalue("open_responses_server").base_url
+    results = run_suite(base_url, "scripted")
+    assert of_status(results, "failed") == set()
+    assert of_status(results, "skipped") == NOT_APPLICABLE
+    assert {name: result["warnings"] for name, result in results.items() if "warnings" in result} == COMPACTION
+
+
+@requirement("client:llm-comply:real")
+def test_the_suite_fails_on_the_default_model_in_forced_tools_and_images_only(real_server: str) -> None:
+    results = run_suite(real_server, "smollm")
+    assert of_status(results, "failed") == {"tool-calling", "image-input"}
+    assert of_status(results, "skipped") == NOT_APPLICABLE
+    assert {name: result["warnings"] for name, result in results.items() if "warnings" in result} == COMPACTION
+    for name in ("tool-calling", "image-input"):
+        assert "HTTP 400 (expected [200])" in results[name]["errors"]
+
+
+@requirement("client:llm-comply:schema")
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_every_event_and_object_fits_the_schema_of_open_responses(
+    open_responses_server: RunningServer, spec: SpecLoader, question: str
+) -> None:
+    body = {
+        "model": "scripted",
+        "input": question,
+        "tools": [WEATHER],
+        "max_output_tokens": 3 if "which is cut" in question else None,
+    }
+    with httpx2.Client(base_url=open_responses_server.base_url) as client:
+        events = sse_events(client.post("/responses", json={**body, "stream": True}).content)
+        whole = client.post("/responses", json=body).json()
+        stored = client.get(f"/responses/{whole['id']}").json()
+    faults = [fault for event in events for fault in checked(spec, event)]
+    faults += [fault for value in (whole, stored) for fault in checked(spec, value)]
+    assert faults == []
+    assert ("!REASON" in question) == any(event["type"] == "response.reasoning.delta" for event in events)
+    assert not any("reasoning_text" in event["type"] for event in events)
+
+
+@requirement("client:llm-comply:schema")
+def test_without_thinking_both_dialects_fit_the_schema(scripted_server: str, spec: SpecLoader) -> None:
+    with httpx2.Client(base_url=scripted_server) as client:
+        for question in QUESTIONS:
+            if "!REASON" not in question:
+                body = {"model": "scripted", "input": question, "stream": True}
+                events = sse_events(client.post("/responses", json=body).content)
+                assert [fault for event in events for fault in checked(spec, event)] == []
+
+
+def checked(spec: SpecLoader, value: dict[str, Any]) -> list[str]:
+    """What the schema holds against an event, or against a response."""
+    with warnings.catch_warnings():
+        # The suite resolves references with a class of jsonschema that is deprecated.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        if value.get("object") == "response":
+            return spec.validate(value, "ResponseResource")
+        return spec.validate_sse_event(value["type"], value)
