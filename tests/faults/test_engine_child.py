@@ -44,7 +44,7 @@ async def test_a_kill_in_mid_stream_fails_the_turn_and_the_next_one_works(tiny: 
     events: list[str] = []
     async with running(tiny(**ENDLESS), on_event=lambda name, fields: events.append(name)) as engine:
         stream = engine.generate(await engine.prepare(ask("Hello")))
-        assert text_of(list(await anext(stream))) == "tick, "
+        assert text_of(list(await anext(stream))).startswith("tick, ")
         own_child().kill()
         with pytest.raises(EngineError) as caught:
             async for _ in stream:

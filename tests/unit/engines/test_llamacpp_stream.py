@@ -113,13 +113,14 @@ def test_an_error_inside_the_stream_is_an_engine_error() -> None:
 def test_a_shared_cache_that_runs_full_ends_the_turn() -> None:
     full = Chunk(error=ErrorBody("Context size has been exceeded."))
     turn = reader()
-    assert turn.read([Chunk(content="a", tokens_predicted=1), full]) == [
-        TextDelta("a"),
-        Stop("length", TokenUsage(9, 1)),
-    ]
+    assert turn.read([Chunk(content="a", tokens_predicted=1), full]) == [TextDelta("a")]
+    assert turn.full
+    assert turn.give_up() == [Stop("length", TokenUsage(9, 1))]
     assert turn.stopped
+    empty = reader()
+    assert empty.read([full]) == []
     with pytest.raises(EngineError):
-        reader().read([full])
+        empty.give_up()
 
 
 @pytest.mark.requirement("engine:usage")

@@ -173,9 +173,10 @@ def test_a_custom_tool_takes_its_input_as_text() -> None:
 
 FRAGMENTS = st.sampled_from(
     [
-        "<tool_call>", "</tool_call>", CALL, '{"name": "get_weather", "arguments": {"city": "Oslo"}}', "```", "```json\n",
-        '{"name": "get_time"', ', "arguments": {', '"a": "\\""', "}", "{", "[", ",", "\n", " ", "word", "<tool", "_call>",
-        '"', '{"name": "other"}', '{"function": {"name": "get_time"}}', "\\", "`", "``", "json", '{"type":',
+        "<tool_call>", "</tool_call>", CALL, '{"name": "get_weather", "arguments": {"city": "Oslo"}}', "```",
+        "```json\n", '{"name": "get_time"', ', "arguments": {', '"a": "\\""', "}", "{", "[", ",", "\n", " ",
+        "word", "<tool", "_call>", '"', '{"name": "other"}', '{"function": {"name": "get_time"}}', "\\", "`",
+        "``", "json", '{"type":',
     ]
 )  # fmt: skip
 

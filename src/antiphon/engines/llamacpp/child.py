@@ -67,6 +67,9 @@ def _configure(params: Any, config: dict[str, Any]) -> None:
         params.n_gpu_layers = config["gpu_layers"]
     if config["chat_template"]:
         params.chat_template = config["chat_template"]
+    # Prompts of idle slots are kept in main memory; llama.cpp's own limit of 8 GiB is more than small machines have.
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+    params.cache_ram_mib = min(2048, memory // 8)
     params.endpoint_slots = params.endpoint_props = True
     params.prefill_assistant = False
     params.warmup = False

@@ -15,6 +15,7 @@ from antiphon.engines.base import Capabilities, Engine, PreparedTurn
 from antiphon.engines.llamacpp import template
 from antiphon.engines.llamacpp.client import ChildError, Client
 from antiphon.engines.llamacpp.diagnosis import check_model_file
+from antiphon.engines.llamacpp.pool import Share, TokenPool
 from antiphon.engines.llamacpp.process import Child, ChildConfig, EventHook, Supervisor
 from antiphon.engines.llamacpp.tokens import TokenCache
 from antiphon.engines.llamacpp.turn import TurnReader
@@ -71,6 +72,7 @@ class LlamaCppEngine(Engine):
         self._client: Client | None = None
         self._retired: set[asyncio.Task[None]] = set()
         self._tokens = TokenCache({})
+        self._pool = TokenPool(0, settings.slots)
         self._markers = template.MARKER_PAIRS[0]
         self._supervisor = Supervisor(
             ChildConfig(
@@ -117,6 +119,7 @@ class LlamaCppEngine(Engine):
                 await self._supervisor.reconfigure(chat_template=renamed)
                 self._props = await self._client_now().props()
             self._markers = template.thinking_markers(self._props.chat_template)
+            self._pool = TokenPool(self._props.context_length, self._settings.slots)
             self._tokens = TokenCache(await self._special_tokens(self._props))
         except ConfigurationError as error:
             await self.close()
@@ -176,33 +179,61 @@ class LlamaCppEngine(Engine):
             alternatives=prompt.sampling.top_logprobs,
             one_call=not prompt.parallel_tool_calls,
         )
-        self._require_for_generation()
+        tokens = list(turn.tokens)
+        share = await self._pool.acquire(len(tokens))
         try:
-            async with contextlib.aclosing(self._client_now().completion(self._completion(turn))) as stream:
+            while True:
+                async with contextlib.aclosing(self._read(turn, tokens, reader, share)) as stream:
+                    async for deltas in stream:
+                        yield deltas
+                if reader.stopped:
+                    return
+                if reader.full and not share.shared:
+                    yield reader.give_up()
+                    return
+                self._pool.release(share)
+                generated, text = reader.resume()
+                share = await self._pool.acquire(turn.input_tokens + reader.generated, first=True)
+                if generated is None:
+                    generated = await self._tokenize_rest(text)
+                tokens = [*turn.tokens, *generated]
+        finally:
+            self._pool.release(share)
+
+    async def _read(
+        self, turn: LlamaTurn, tokens: list[int], reader: TurnReader, share: Share
+    ) -> AsyncGenerator[Sequence[Delta]]:
+        """One completion, until the turn ends or has to make room for others."""
+        if self._supervisor.child is None:
+            raise EngineError("The engine died before it generated.")
+        body = self._completion(turn.prompt, tokens, turn.max_tokens - reader.generated)
+        try:
+            async with contextlib.aclosing(self._client_now().completion(body)) as stream:
                 async for chunks in stream:
                     deltas = reader.read(chunks)
                     if deltas:
                         yield deltas
-                    if reader.stopped:
+                    self._pool.grow(share, turn.input_tokens + reader.generated)
+                    if reader.stopped or reader.full or share.step_back:
                         return
-        except ChildError as error:
-            if error.type == "exceed_context_size_error":
-                raise EngineError("The engine has no room left in its context.") from None
+        except ChildError:
             raise EngineError("The engine refused the prompt.") from None
         raise EngineError("The engine died while it generated.")
+
+    async def _tokenize_rest(self, text: str) -> list[int]:
+        try:
+            return await self._client_now().tokenize(text, add_special=False)
+        except ChildError:
+            raise EngineError("The engine refused its own text.") from None
 
     async def slots(self) -> list[dict[str, Any]]:
         """llama.cpp's own view of its slots."""
         return await self._client_now().slots()
 
-    def _require_for_generation(self) -> None:
-        if self._supervisor.child is None:
-            raise EngineError("The engine died before it generated.")
-
-    def _completion(self, turn: LlamaTurn) -> dict[str, Any]:
+    def _completion(self, prompt: Prompt, tokens: list[int], max_tokens: int) -> dict[str, Any]:
         body: dict[str, Any] = {
-            "prompt": turn.tokens,
-            "n_predict": turn.max_tokens,
+            "prompt": tokens,
+            "n_predict": max_tokens,
             "stream": True,
             "return_tokens": True,
             "return_progress": True,
@@ -210,7 +241,7 @@ class LlamaCppEngine(Engine):
             # Special tokens come out as text only when they are named here.
             "preserved_tokens": [*self._markers, *self._dialect.markers],
         }
-        body.update(_sampling(turn.prompt.sampling))
+        body.update(_sampling(prompt.sampling))
         return body
 
     async def _render(self, client: Client, prompt: Prompt) -> str:

@@ -41,8 +41,40 @@ class TurnReader:
         self._thought = False
         self._began = False
         self._logprobs: list[Logprob] = []
+        self._before = 0
+        self._tokens: list[int] = []
+        self._text: list[str] = []
         self.stopped = False
         """Whether the turn is over; its `Stop` has been given."""
+        self.full = False
+        """Whether llama.cpp gave the turn up because its cache, which all turns share, is full."""
+
+    @property
+    def generated(self) -> int:
+        """Tokens generated so far."""
+        return self._generated
+
+    def resume(self) -> tuple[list[int] | None, str]:
+        """Expect the chunks of a new completion that goes on where the last one was left.
+
+        The result is the generated tokens and their text; None where llama.cpp did not tell all of them.
+        """
+        self.full = False
+        self._before = self._generated
+        exact = len(self._tokens) == self._generated
+        return (list(self._tokens) if exact else None), "".join(self._text)
+
+    def give_up(self) -> list[Delta]:
+        """End a turn whose context is full.
+
+        Raises:
+            EngineError: nothing was generated.
+        """
+        if not self._generated:
+            raise EngineError("The engine has no room for the prompt.")
+        deltas: list[Delta] = []
+        self._stop("length", deltas)
+        return deltas
 
     def read(self, chunks: Sequence[Chunk]) -> list[Delta]:
         """The deltas of the chunks.
@@ -52,12 +84,15 @@ class TurnReader:
         """
         deltas: list[Delta] = []
         for chunk in chunks:
-            if self.stopped:
+            if self.stopped or self.full:
                 break
             if chunk.error is not None:
-                self._failed(chunk.error.message, deltas)
+                if "context size" not in chunk.error.message.lower():
+                    raise EngineError("The engine failed while it generated.")
+                self.full = True
             elif chunk.prompt_progress is not None:
-                self._cached = chunk.prompt_progress.cache
+                if not self._before:
+                    self._cached = chunk.prompt_progress.cache
             else:
                 self._chunk(chunk, deltas)
         return deltas
@@ -68,24 +103,19 @@ class TurnReader:
         if self._alternatives is not None and not was_thinking and self._parser.in_text:
             self._logprobs += [_logprob(item, self._alternatives) for item in chunk.completion_probabilities or ()]
         if chunk.content:
+            self._text.append(chunk.content)
             self._add(self._splitter.feed(chunk.content), deltas)
-        new = max(0, chunk.tokens_predicted - self._generated)
-        self._generated = max(self._generated, chunk.tokens_predicted)
+        self._tokens += chunk.tokens
+        new = max(0, self._before + chunk.tokens_predicted - self._generated)
+        self._generated += new
         if was_thinking or self._splitter.thinking:
             self._reasoning += new
         if self._one_call and self._parser.calls:
             self._stop("stop", deltas)
         elif chunk.stop:
-            if chunk.timings is not None:
+            if chunk.timings is not None and not self._before:
                 self._cached = chunk.timings.cache_n
             self._stop("length" if chunk.stop_type == "limit" else "stop", deltas)
-
-    def _failed(self, message: str, deltas: list[Delta]) -> None:
-        # The shared cache can run full while several turns grow; what was generated stands (architecture, fine print).
-        if self._generated and "context size" in message.lower():
-            self._stop("length", deltas)
-            return
-        raise EngineError("The engine failed while it generated.")
 
     def _add(self, split: Sequence[ReasoningDelta | TextDelta], deltas: list[Delta]) -> None:
         for delta in split:
