@@ -1,0 +1,124 @@
+"""Keys, hosts and origins; probes and metrics."""
+
+from __future__ import annotations
+
+import pytest
+from support.inprocess import InProcess, inprocess_app
+
+from antiphon.http.auth import is_loopback
+from antiphon.settings import Settings
+
+KEYS = Settings(api_key=("sk-one", "sk-two"))
+BODY = {"model": "scripted", "input": "hi"}
+
+
+@pytest.mark.requirement("auth:open", "subset:M43")
+@pytest.mark.parametrize("header", [None, "Bearer sk-local", "anything", ""])
+async def test_without_a_configured_key_any_or_no_authorization_passes(api: InProcess, header: str | None):
+    headers = {} if header is None else {"Authorization": header}
+    assert (await api.client.post("/responses", json=BODY, headers=headers)).status_code == 200
+
+
+@pytest.mark.requirement("auth:key", "subset:M43")
+@pytest.mark.parametrize(
+    ("header", "status", "code"),
+    [
+        ("Bearer sk-one", 200, None),
+        ("bearer sk-two", 200, None),
+        ("sk-one", 200, None),
+        (None, 401, "missing_api_key"),
+        ("", 401, "missing_api_key"),
+        ("Bearer sk-three", 401, "invalid_api_key"),
+        ("Bearer ", 401, "invalid_api_key"),
+        ("Basic sk-one", 401, "invalid_api_key"),
+        ("Bearer ' OR 1=1 --", 401, "invalid_api_key"),
+    ],
+)
+async def test_with_a_key_a_missing_or_wrong_one_is_a_401(header: str | None, status: int, code: str | None):
+    headers = {} if header is None else {"Authorization": header}
+    async with inprocess_app(settings=KEYS) as api:
+        for request in (
+            api.client.post("/responses", json=BODY, headers=headers),
+            api.client.get("/models", headers=headers),
+            api.client.get("http://127.0.0.1/metrics", headers=headers),
+        ):
+            reply = await request
+            assert reply.status_code == status
+            if code is not None:
+                assert reply.json()["error"]["code"] == code
+                assert reply.headers["www-authenticate"] == "Bearer"
+                assert "sk-" not in reply.text
+        for path in ("/health", "/ready"):
+            assert (await api.client.get(f"http://127.0.0.1{path}")).status_code == 200
+
+
+@pytest.mark.requirement("auth:host")
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "localhost:8080"}, 200),
+        ({"Host": "[::1]:8080"}, 200),
+        ({"Host": "127.0.0.2"}, 200),
+        ({"Host": "evil.example"}, 403),
+        ({"Host": "127.0.0.1.evil.example"}, 403),
+        ({"Origin": "http://localhost:3000"}, 200),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Host": "allowed.example", "Origin": "https://allowed.example"}, 200),
+    ],
+)
+async def test_without_a_key_only_names_of_this_machine_or_allowed_ones_are_answered(headers, status: int):
+    async with inprocess_app(settings=Settings(allowed_host=("allowed.example",))) as api:
+        reply = await api.client.post("/responses", json=BODY, headers=headers)
+        assert reply.status_code == status
+
+
+@pytest.mark.requirement("auth:host")
+@pytest.mark.parametrize("settings", [Settings(allowed_host=("*",)), Settings(api_key=("k",))])
+async def test_a_key_or_a_wildcard_lifts_the_check_of_names(settings: Settings):
+    async with inprocess_app(settings=settings) as api:
+        headers = {"Host": "evil.example", "Authorization": "Bearer k"}
+        assert (await api.client.post("/responses", json=BODY, headers=headers)).status_code == 200
+
+
+@pytest.mark.requirement("auth:host")
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("localhost", True), ("127.0.0.1", True), ("::1", True), ("0.0.0.0", False), ("10.0.0.1", False), ("x", False), ("", False)],
+)
+def test_loopback_names_are_told_from_others(name: str, expected: bool):
+    assert is_loopback(name) is expected
+
+
+@pytest.mark.requirement("ops:probes", "subset:M45")
+async def test_health_is_the_process_and_ready_is_the_model(api: InProcess):
+    root = "http://127.0.0.1"
+    assert (await api.client.get(f"{root}/health")).json() == {"status": "ok"}
+    assert (await api.client.get(f"{root}/ready")).status_code == 200
+    (engine,) = api.service.registry.engines
+    await engine.close()
+    assert (await api.client.get(f"{root}/health")).status_code == 200
+    assert (await api.client.get(f"{root}/ready")).status_code == 503
+    reply = await api.client.post("/responses", json=BODY)
+    assert reply.status_code == 503
+    assert reply.headers["retry-after"]
+    assert (await api.client.get(f"{root}/version")).json()["version"]
+
+
+@pytest.mark.requirement("ops:metrics")
+async def test_metrics_count_responses_tokens_and_requests_and_hold_no_ids(api: InProcess):
+    answer = await api.create("!COUNT 5")
+    await api.create("!COUNT 9", max_output_tokens=4)
+    await api.client.get(f"/responses/{answer['id']}")
+    text = (await api.client.get("http://127.0.0.1/metrics")).text
+    for line in (
+        'antiphon:request_success_total{finished_reason="completed",model_name="scripted"} 1.0',
+        'antiphon:request_success_total{finished_reason="max_output_tokens",model_name="scripted"} 1.0',
+        'antiphon:generation_tokens_total{model_name="scripted"} 9.0',
+        'antiphon:num_requests_running{model_name="scripted"} 0.0',
+        'antiphon:time_to_first_token_seconds_count{model_name="scripted"} 2.0',
+        'http_requests_total{handler="/responses",method="POST",status="2xx"} 2.0',
+        'http_requests_total{handler="/responses/{response_id}",method="GET",status="2xx"} 1.0',
+    ):
+        assert line in text, line
+    assert "resp_" not in text
