@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support import tiny_gguf
-from support.server import RunningServer, running_server
 
 from antiphon.engines.catalog import locate
 from antiphon.settings import load_settings
+from support import tiny_gguf
+from support.server import RunningServer, running_server
 
 
 @pytest.fixture

@@ -107,7 +107,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     responses_store_ttl_secs: Annotated[
         Count | None,
         Doc(
-            description="Seconds that a response is kept; 0 keeps it for ever. Memory: 3600, SQLite: 2592000 (30 days).",
+            description="Seconds that a response is kept; 0: for ever. Memory: 3600, SQLite: 2592000 (30 days).",
             extra={"aliases": ["LLAMA_ARG_RESPONSES_STORE_TTL_SECS"]},
         ),
     ] = None

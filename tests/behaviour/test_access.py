@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from support.inprocess import InProcess, inprocess_app
 
 from antiphon.http.auth import is_loopback
 from antiphon.settings import Settings
+from support.inprocess import InProcess, inprocess_app
 
 KEYS = Settings(api_key=("sk-one", "sk-two"))
 BODY = {"model": "scripted", "input": "hi"}
@@ -84,7 +84,15 @@ async def test_a_key_or_a_wildcard_lifts_the_check_of_names(settings: Settings):
 @pytest.mark.requirement("auth:host")
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("localhost", True), ("127.0.0.1", True), ("::1", True), ("0.0.0.0", False), ("10.0.0.1", False), ("x", False), ("", False)],
+    [
+        ("localhost", True),
+        ("127.0.0.1", True),
+        ("::1", True),
+        ("0.0.0.0", False),
+        ("10.0.0.1", False),
+        ("x", False),
+        ("", False),
+    ],
 )
 def test_loopback_names_are_told_from_others(name: str, expected: bool):
     assert is_loopback(name) is expected

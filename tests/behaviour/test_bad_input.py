@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.inprocess import InProcess, inprocess_app
 
 from antiphon.settings import Settings
+from support.inprocess import InProcess, inprocess_app
 
 LEAKS = re.compile(r"0x[0-9a-f]{6,}|Traceback|/src/|\.py\b|/home/|/usr/")
 
@@ -25,7 +25,11 @@ CROSS_FIELD: list[tuple[dict[str, Any], str, str]] = [
     ({"prompt": {"id": "pmpt_1"}}, "prompt", "unsupported_parameter"),
     ({"tool_choice": "required"}, "tool_choice", "invalid_tool_choice"),
     ({"tool_choice": {"type": "function", "name": "f"}}, "tool_choice.name", "invalid_tool_choice"),
-    ({"tool_choice": {"type": "web_search"}, "tools": [{"type": "web_search"}]}, "tool_choice.type", "invalid_tool_choice"),
+    (
+        {"tool_choice": {"type": "web_search"}, "tools": [{"type": "web_search"}]},
+        "tool_choice.type",
+        "invalid_tool_choice",
+    ),
     ({"text": {"format": {"type": "xml"}}}, "text.format.type", "invalid_value"),
     ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema", "missing_required_parameter"),
     ({"input": []}, "input", "empty_input"),
@@ -126,7 +130,9 @@ NAMES = (
 items = st.fixed_dictionaries(
     {},
     optional={
-        "type": st.sampled_from(["message", "reasoning", "function_call", "function_call_output", "item_reference", "x"])
+        "type": st.sampled_from(
+            ["message", "reasoning", "function_call", "function_call_output", "item_reference", "x"]
+        )
         | json_values,
         "role": st.sampled_from(["user", "assistant", "system", "robot"]) | json_values,
         "content": json_values,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from support.inprocess import InProcess, inprocess_app, sse_events
 
 from antiphon.http.app import create_app
 from antiphon.settings import Settings
+from support.inprocess import InProcess, inprocess_app, sse_events
 
 REQUIRED = set(
     "id object created_at completed_at status incomplete_details model previous_response_id instructions output error "
@@ -68,7 +68,9 @@ async def test_effective_values_are_echoed_where_the_request_names_none(api: InP
 
 @pytest.mark.requirement("api:stream:object", "law:2:live")
 async def test_a_stream_ends_with_the_object_that_a_look_up_gives_and_replays_byte_for_byte(api: InProcess):
-    live = await api.client.post("/responses", json={"model": "scripted", "input": "!REASON\n!TEXT a b", "stream": True})
+    live = await api.client.post(
+        "/responses", json={"model": "scripted", "input": "!REASON\n!TEXT a b", "stream": True}
+    )
     events = sse_events(live.content)
     final = events[-1]["response"]
     stored = await api.client.get(f"/responses/{final['id']}")
@@ -157,7 +159,9 @@ async def test_a_synchronous_response_cannot_be_cancelled(api: InProcess):
 @pytest.mark.requirement("api:input-items")
 async def test_input_items_are_history_and_input_with_content_parts_newest_first(api: InProcess):
     first = await api.create("one")
-    second = await api.create([{"role": "user", "content": "two"}, {"role": "user", "content": "three"}], previous_response_id=first["id"])
+    second = await api.create(
+        [{"role": "user", "content": "two"}, {"role": "user", "content": "three"}], previous_response_id=first["id"]
+    )
     listing = (await api.client.get(f"/responses/{second['id']}/input_items")).json()
     texts = [item["content"][0]["text"] for item in listing["data"]]
     assert texts == ["three", "two", "Hello from scripted.", "one"]

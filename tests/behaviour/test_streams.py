@@ -7,14 +7,14 @@ import re
 from typing import Any
 
 import pytest
-from support.asgi import ManualExchange
-from support.inprocess import InProcess, inprocess_app, sse_events
 
 from antiphon.http.app import create_app
 from antiphon.http.stream import MAX_WRITE, whole_events
 from antiphon.protocol.json import loads
 from antiphon.settings import Settings
 from antiphon.store.base import Scope
+from support.asgi import ManualExchange
+from support.inprocess import InProcess, inprocess_app, sse_events
 
 SCOPE = Scope("default")
 
@@ -120,9 +120,9 @@ async def test_a_client_that_leaves_a_stream_stops_the_engine_and_the_response_i
 @pytest.mark.requirement("leave:whole", "subset:M36")
 async def test_a_client_that_leaves_before_its_whole_answer_stops_the_engine_too(api: InProcess):
     stream = exchange(api, "!SLOW 20\n!COUNT 5000")
-    while not api.service._runs:  # noqa: SLF001
+    while not api.service._runs:
         await asyncio.sleep(0)
-    (run,) = api.service._runs.values()  # noqa: SLF001
+    (run,) = api.service._runs.values()
     stream.leave()
     await stream.finished()
     stored = (await api.client.get(f"/responses/{run.id}")).json()
@@ -155,7 +155,11 @@ async def test_a_response_that_is_still_running_cannot_be_deleted_or_chained(api
     reply = await api.client.delete(f"/responses/{response_id}")
     assert reply.status_code == 400
     assert reply.json()["error"]["message"] == "Cannot delete an in-flight response."
-    error = (await api.client.post("/responses", json={"model": "scripted", "input": "x", "previous_response_id": response_id})).json()["error"]
+    error = (
+        await api.client.post(
+            "/responses", json={"model": "scripted", "input": "x", "previous_response_id": response_id}
+        )
+    ).json()["error"]
     assert error["code"] == "response_in_progress"
     await stream.finished()
     assert (await api.client.delete(f"/responses/{response_id}")).status_code == 200

@@ -28,7 +28,9 @@ __all__ = ["endings", "events_of", "programs", "run_program"]
 
 texts = st.text(max_size=12)
 logprobs = st.builds(
-    lambda token, value: [Logprob(token, list(token.encode()), value, [TopLogprob(token, list(token.encode()), value)])],
+    lambda token, value: [
+        Logprob(token, list(token.encode()), value, [TopLogprob(token, list(token.encode()), value)])
+    ],
     st.text(min_size=1, max_size=4),
     st.floats(max_value=0, min_value=-20),
 )

@@ -116,7 +116,7 @@ def _converse(conversation: _Conversation) -> None:
 
 def _lines(typed: bool) -> Iterator[str]:
     if typed:
-        import readline  # noqa: F401 # pyright: ignore[reportUnusedImport] - gives input() a line editor
+        import readline  # pyright: ignore[reportUnusedImport] - gives input() a line editor
     while True:
         try:
             line = input("> " if typed else "").strip()

@@ -143,7 +143,7 @@ def _engine(model: ModelConfig, settings: Settings) -> Engine:
             )
         path = found
     try:
-        from antiphon.engines.llamacpp import LlamaCppEngine  # noqa: PLC0415 - an extra that may be missing
+        from antiphon.engines.llamacpp import LlamaCppEngine
     except ImportError as error:
         raise ConfigurationError(
             f"The local engine is not installed ({error.name}). Install it with: pip install 'antiphon[local]'"

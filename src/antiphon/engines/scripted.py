@@ -11,6 +11,7 @@ import asyncio
 import os
 import re
 from collections.abc import AsyncGenerator, Iterator, Sequence
+
 from msgspec import Struct
 
 from antiphon.engines.base import Capabilities, Engine, PreparedTurn

@@ -132,16 +132,12 @@ class Application:
         await exchange.reply_json({"version": __version__})
 
 
-
-
 async def _not_yet(exchange: Exchange) -> None:
     raise NotFoundError("This server does not have this endpoint yet.", code="unknown_url")
 
 
 async def _not_found(asgi: ASGIScope, receive: Receive, send: Send) -> None:
-    raise NotFoundError(
-        f"Invalid URL ({asgi['method']} {asgi['path'][:200]}).", code="unknown_url"
-    )
+    raise NotFoundError(f"Invalid URL ({asgi['method']} {asgi['path'][:200]}).", code="unknown_url")
 
 
 def _method_error(exchange: Exchange, error: HTTPException) -> APIError:

@@ -1,4 +1,4 @@
-"""One HTTP request and its answer, over raw ASGI: bounded bodies, the error envelope, and the headers of every reply."""
+"""One HTTP request and its answer, over raw ASGI: bounded bodies, the error envelope and common headers."""
 
 from __future__ import annotations
 
@@ -78,9 +78,7 @@ class Exchange:
             return None
         digits = text[1:] if text.startswith("-") else text
         if not digits.isascii() or not digits.isdigit() or len(digits) > 18:
-            raise InvalidRequestError(
-                f"Invalid '{name}': an integer is expected.", param=name, code="invalid_value"
-            )
+            raise InvalidRequestError(f"Invalid '{name}': an integer is expected.", param=name, code="invalid_value")
         return int(text)
 
     async def body(self) -> bytes:
@@ -112,7 +110,7 @@ class Exchange:
         await self._start(status, (*headers, (b"content-length", str(len(body)).encode())))
         await self.send({"type": "http.response.body", "body": body})
 
-    async def reply_json(self, value: Any, status: int = 200) -> None:  # noqa: ANN401 - the JSON boundary
+    async def reply_json(self, value: Any, status: int = 200) -> None:
         """Send a value as JSON."""
         await self.reply(encode(value), status)
 

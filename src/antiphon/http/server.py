@@ -62,7 +62,7 @@ def serve(settings: Settings, announce: Announcer) -> None:
 
 def _runner(main: object) -> None:
     try:
-        import uvloop  # noqa: PLC0415 - not on every platform
+        import uvloop
     except ImportError:
         asyncio.run(main)  # pyright: ignore[reportArgumentType]
     else:
@@ -139,9 +139,7 @@ def _base_url(settings: Settings, listener: socket.socket) -> str:
 def _configure_logging(settings: Settings) -> None:
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     logging.basicConfig(level=max(level, logging.WARNING), format="%(levelname)s %(message)s")
-    renderer = (
-        structlog.processors.JSONRenderer() if settings.log_format == "json" else structlog.dev.ConsoleRenderer()
-    )
+    renderer = structlog.processors.JSONRenderer() if settings.log_format == "json" else structlog.dev.ConsoleRenderer()
     processors: list[structlog.typing.Processor] = [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),

@@ -189,7 +189,7 @@ class Assembler:
         part = Refusal(refusal="") if kind == REFUSAL else OutputText(text="")
         self._log.append(e.ContentPartAdded(self._item_id, self._output_index, self._content_index, part))
 
-    def _add(self, item: Any, kind: str) -> None:  # noqa: ANN401
+    def _add(self, item: Any, kind: str) -> None:
         self._open = kind
         self._item = item
         self._item_id = item.id

@@ -18,9 +18,9 @@ __all__ = [
     "RefusalDelta",
     "Stop",
     "TextDelta",
+    "TokenUsage",
     "ToolCallDelta",
     "ToolCallStart",
-    "TokenUsage",
 ]
 
 

@@ -29,7 +29,7 @@ class Fold:
         self.response: Response | None = None
         self._pieces: dict[tuple[str, int, int], list[str]] = {}
 
-    def apply(self, event: Any) -> None:  # noqa: ANN401 - any event struct
+    def apply(self, event: object) -> None:
         """Take one event in; events without a rule change nothing."""
         rule = self._rules.get(type(event))
         if rule is not None:
@@ -59,7 +59,7 @@ class Fold:
                     part.text = text
         return response
 
-    def _lifecycle(self, event: Any) -> None:  # noqa: ANN401
+    def _lifecycle(self, event: Any) -> None:
         incoming: Response = event.response
         current = self.response
         if current is None:
@@ -106,7 +106,7 @@ class Fold:
         item.content[event.content_index] = event.part
         self._pieces.pop(("content", event.output_index, event.content_index), None)
 
-    def _delta(self, event: Any) -> None:  # noqa: ANN401
+    def _delta(self, event: Any) -> None:
         self._pieces["content", event.output_index, event.content_index].append(event.delta)
 
     def _annotation(self, event: e.AnnotationAdded) -> None:

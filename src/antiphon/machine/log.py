@@ -17,11 +17,11 @@ __all__ = ["EventLog"]
 
 _PREFIXES: dict[type, bytes] = {kind: b"event: " + kind.TYPE.encode() + b"\ndata: " for kind in e.Event.__args__}
 
-_OPEN_RESPONSES_NAMES = {
-    e.ReasoningTextDelta: "response.reasoning.delta",
-    e.ReasoningTextDone: "response.reasoning.done",
+_OPEN_RESPONSES_NAMES: dict[type, tuple[bytes, bytes]] = {
+    e.ReasoningTextDelta: (b"response.reasoning_text.delta", b"response.reasoning.delta"),
+    e.ReasoningTextDone: (b"response.reasoning_text.done", b"response.reasoning.done"),
 }
-"""What the Open Responses dialect calls the raw reasoning events (responses-api 8.4)."""
+"""Our names of the raw reasoning events, and those of the Open Responses dialect (responses-api 8.4)."""
 
 
 class EventLog:
@@ -42,7 +42,7 @@ class EventLog:
         """Whether the terminal event has been appended."""
         return self._transitions.ended
 
-    def append(self, event: Any) -> None:  # noqa: ANN401 - any event struct
+    def append(self, event: Any) -> None:
         """Number, check, fold and encode one event.
 
         Raises:
@@ -108,11 +108,11 @@ class EventLog:
         self.response.output_text = output_text(self.response.output)
         self.append(kind(response=self.response))
 
-    def _encode(self, event: Any) -> bytes:  # noqa: ANN401
+    def _encode(self, event: object) -> bytes:
         kind = type(event)
         data = encode(event)
         name = self._renamed.get(kind)
         if name is None:
             return _PREFIXES[kind] + data + b"\n\n"
-        wire = name.encode()
-        return b"event: " + wire + b"\ndata: " + data.replace(kind.TYPE.encode(), wire, 1) + b"\n\n"
+        ours, theirs = name
+        return b"event: " + theirs + b"\ndata: " + data.replace(ours, theirs, 1) + b"\n\n"

@@ -61,7 +61,7 @@ def effective_format(config: TextConfig) -> TextFormat | None:
     )
 
 
-def _instructions(text: str | None, items: list[Item] | None) -> Any:  # noqa: ANN401 - the JSON boundary
+def _instructions(text: str | None, items: list[Item] | None) -> Any:
     return text if items is None else [wire_item(item) for item in items]
 
 

@@ -12,7 +12,7 @@ when no item is open, and nothing comes after it.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from antiphon.protocol import events as e
 
@@ -131,7 +131,7 @@ class Transitions:
         """Go back to before the terminal event, which nobody has seen."""
         self._response = IN_PROGRESS
 
-    def move(self, event: Any) -> None:  # noqa: ANN401 - any event struct
+    def move(self, event: object) -> None:
         """Check an event and move the state of its subject.
 
         Raises:
@@ -142,11 +142,11 @@ class Transitions:
         if row is not None:
             self._move_part(event, row)
         elif kind in ITEM:
-            self._move_item(event, ITEM[kind])
-        elif kind is e.OutputItemAdded:
+            self._move_item(event, kind, ITEM[kind])
+        elif isinstance(event, e.OutputItemAdded):
             self._open_item(event)
         elif kind in PART_OPENS:
-            self._open_part(event)
+            self._open_part(event, kind)
         else:
             self._move_response(kind)
 
@@ -171,13 +171,13 @@ class Transitions:
         self._ids.append(identity)
         self._open_items += 1
 
-    def _move_item(self, event: Any, row: dict[str, str]) -> None:  # noqa: ANN401
-        self._running(type(event))
+    def _move_item(self, event: Any, kind: type, row: dict[str, str]) -> None:
+        self._running(kind)
         index: int = event.output_index
         state = self._item_state(index)
         following = row.get(state)
         if following is None:
-            raise IllegalTransitionError(f"{type(event).__name__} while the item is {state}")
+            raise IllegalTransitionError(f"{kind.__name__} while the item is {state}")
         identity = _type_and_id(event.item)[1] if following == "done" else event.item_id
         self._check_id(index, identity)
         if following == "done":
@@ -186,8 +186,7 @@ class Transitions:
             self._open_items -= 1
         self._items[index] = following
 
-    def _open_part(self, event: Any) -> None:  # noqa: ANN401
-        kind = type(event)
+    def _open_part(self, event: Any, kind: type) -> None:
         self._running(kind)
         self._check_id(event.output_index, event.item_id)
         state = PART_OPENS[kind].get(str(event.part.__struct_config__.tag))
@@ -200,7 +199,7 @@ class Transitions:
         self._parts[key] = state
         self._open_parts[key[1]] = self._open_parts.get(key[1], 0) + 1
 
-    def _move_part(self, event: Any, row: dict[str, str]) -> None:  # noqa: ANN401
+    def _move_part(self, event: Any, row: dict[str, str]) -> None:
         key = _part_key(event)
         state = self._parts.get(key)
         following = row.get(state) if state is not None else None
@@ -222,13 +221,14 @@ class Transitions:
             raise IllegalTransitionError(f"item {index} has another id")
 
 
-def _part_key(event: Any) -> tuple[bool, int, int]:  # noqa: ANN401
+def _part_key(event: Any) -> tuple[bool, int, int]:
     if type(event) in _SUMMARY_EVENTS:
         return True, event.output_index, event.summary_index
     return False, event.output_index, event.content_index
 
 
-def _type_and_id(item: Any) -> tuple[str, str]:  # noqa: ANN401
+def _type_and_id(item: Any) -> tuple[str, str]:
     if isinstance(item, dict):
-        return item["type"], item["id"]
+        body = cast("dict[str, Any]", item)
+        return str(body["type"]), str(body["id"])
     return str(item.__struct_config__.tag), item.id

@@ -19,13 +19,13 @@ _FORMATS = {
     "duration": "PT0S",
     "email": "a@example.com",
     "hostname": "example.com",
-    "ipv4": "0.0.0.0",  # noqa: S104 - an example address, not a binding
+    "ipv4": "0.0.0.0",
     "ipv6": "::",
     "uuid": "00000000-0000-0000-0000-000000000000",
 }
 
 
-def smallest_instance(schema: Any, root: Any = None, depth: int = 0) -> Any:  # noqa: ANN401 - the JSON boundary
+def smallest_instance(schema: Any, root: Any = None, depth: int = 0) -> Any:
     """A value of the schema that is as small as can be told without search; keys come in the schema's order.
 
     Raises:
@@ -55,7 +55,7 @@ def smallest_instance(schema: Any, root: Any = None, depth: int = 0) -> Any:  # 
     return _by_type(node, root, depth)
 
 
-def _smallest_of(choices: list[Any], root: Any, depth: int) -> Any:  # noqa: ANN401
+def _smallest_of(choices: list[Any], root: Any, depth: int) -> Any:
     """A leaf rather than a branch, so that a recursive schema ends."""
     nested = ("object", "array")
     for choice in choices:
@@ -64,7 +64,7 @@ def _smallest_of(choices: list[Any], root: Any, depth: int) -> Any:  # noqa: ANN
     return smallest_instance(choices[0], root, depth + 1)
 
 
-def _by_type(node: Schema, root: Any, depth: int) -> Any:  # noqa: ANN401
+def _by_type(node: Schema, root: Any, depth: int) -> Any:
     kind = node.get("type")
     if isinstance(kind, list):
         kind = "null" if "null" in kind else kind[0]  # pyright: ignore[reportUnknownVariableType]
@@ -94,7 +94,7 @@ def _number(node: Schema) -> int | float:
     return value
 
 
-def _resolve(reference: str, root: Any) -> Any:  # noqa: ANN401
+def _resolve(reference: str, root: Any) -> Any:
     found = root
     for step in reference.removeprefix("#").strip("/").split("/"):
         if not step:

@@ -208,7 +208,7 @@ class MessageBuilder:
             output = body.get("output")
             self._output(call_id, output if isinstance(output, str) else encode(output).decode())
         elif item.type.endswith("_call") and body.get("status") != "incomplete":
-            arguments = next((body[key] for key in _CALL_BODY if key in body), {})
+            arguments: Any = next((body[key] for key in _CALL_BODY if key in body), "{}")
             text = arguments if isinstance(arguments, str) else encode(arguments).decode()
             self._call(ToolCall(call_id, item.type.removesuffix("_call"), text))
 
@@ -301,5 +301,5 @@ def _content(parts: Parts) -> str | Sequence[Mapping[str, Any]]:
     return parts
 
 
-def _qualified(namespace: Any, name: str) -> str:  # noqa: ANN401 - str, None or UNSET
+def _qualified(namespace: Any, name: str) -> str:
     return f"{namespace}__{name}" if isinstance(namespace, str) and namespace else name

@@ -13,10 +13,11 @@ from msgspec import Raw, Struct
 
 from antiphon.protocol.items import decode_item
 from antiphon.protocol.parts import Annotation, ContentPart, StreamLogprob, SummaryText
-from antiphon.protocol.response import Response, decode_response, wire_item
+from antiphon.protocol.response import decode_response, wire_item
 
 __all__ = [
     "EVENT_FIELDS",
+    "TERMINAL_EVENTS",
     "AnnotationAdded",
     "ContentPartAdded",
     "ContentPartDone",
@@ -45,7 +46,6 @@ __all__ = [
     "ResponseInProgress",
     "ResponseIncomplete",
     "ResponseQueued",
-    "TERMINAL_EVENTS",
     "decode_event",
     "event_type",
 ]
@@ -357,12 +357,7 @@ class RawEvent(Struct):
 
 
 LifecycleEvent = (
-    ResponseCreated
-    | ResponseQueued
-    | ResponseInProgress
-    | ResponseCompleted
-    | ResponseIncomplete
-    | ResponseFailed
+    ResponseCreated | ResponseQueued | ResponseInProgress | ResponseCompleted | ResponseIncomplete | ResponseFailed
 )
 
 Event = (
@@ -427,5 +422,3 @@ def decode_event(data: bytes | str) -> Event | RawEvent:
     elif isinstance(event, _Lifecycle):
         event.response = decode_response(bytes(head.response))
     return event
-
-

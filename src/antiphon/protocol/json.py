@@ -20,7 +20,7 @@ _untyped = msgspec.json.Decoder()
 _PATH = re.compile(r" - at `(?:key in )?\$(.*)`$", re.DOTALL)
 
 
-def loads(data: bytes | str) -> Any:  # noqa: ANN401 - the JSON boundary
+def loads(data: bytes | str) -> Any:
     """Plain Python values of JSON that we wrote ourselves."""
     return _untyped.decode(data)
 

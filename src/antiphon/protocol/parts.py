@@ -18,11 +18,11 @@ __all__ = [
     "InputVideo",
     "Logprob",
     "OutputText",
+    "ReasoningText",
     "Refusal",
     "StreamLogprob",
     "SummaryText",
     "TextPart",
-    "ReasoningText",
     "VideoUrlPart",
 ]
 

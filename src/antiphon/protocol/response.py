@@ -11,13 +11,13 @@ from antiphon.protocol.items import Item, Message, RawItem, decode_item
 from antiphon.protocol.parts import OutputText
 
 __all__ = [
+    "TERMINAL_STATUSES",
     "IncompleteDetails",
     "InputTokensDetails",
     "OutputItem",
     "OutputTokensDetails",
     "Response",
     "ResponseError",
-    "TERMINAL_STATUSES",
     "Usage",
     "decode_response",
     "output_text",
@@ -119,7 +119,7 @@ def output_text(output: list[Any]) -> str:
     )
 
 
-def wire_item(item: Item) -> Any:  # noqa: ANN401 - the JSON boundary
+def wire_item(item: Item) -> Any:
     """The item as it stands under `output`: a struct, or the whole object of a raw item."""
     return item.body if isinstance(item, RawItem) else item
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-__all__ = ["DONE", "KEEP_ALIVE", "ServerSentEvent", "SSEError", "SSEParser", "encode_frame"]
+__all__ = ["DONE", "KEEP_ALIVE", "SSEError", "SSEParser", "ServerSentEvent", "encode_frame"]
 
 DONE = b"data: [DONE]\n\n"
 """The last frame of every stream."""

@@ -194,6 +194,6 @@ def _allowed_tools(raw: Raw) -> AllowedTools:
     return choice
 
 
-def encode_choice(choice: ToolChoice) -> Any:  # noqa: ANN401 - the JSON boundary
+def encode_choice(choice: ToolChoice) -> Any:
     """The choice as it is echoed: flat, and without loss."""
     return choice.body if isinstance(choice, NamedToolChoice) else choice

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import aclosing
+from typing import Any
 
 from msgspec import Struct
 
@@ -113,7 +114,7 @@ class Run:
             self._assembler.cancel()
         except APIError as error:
             self._assembler.fail(_response_error(error))
-        except Exception as error:  # noqa: BLE001 - every fault must end the response
+        except Exception as error:  # noqa: BLE001 - a client must never wait for an end that cannot be kept
             self._observer.fault("a response failed", error)
             self._assembler.fail(ResponseError("server_error", "The server had an error while generating."))
         finally:
@@ -182,9 +183,11 @@ class Run:
 
 def output_items(response: Response) -> list[Item]:
     """The output as items; plain objects are raw items."""
-    return [
-        RawItem(item["type"], item["id"], item) if isinstance(item, dict) else item for item in response.output
-    ]
+    return [_raw_item(item) if isinstance(item, dict) else item for item in response.output]
+
+
+def _raw_item(body: Any) -> RawItem:
+    return RawItem(body["type"], body["id"], body)
 
 
 def _batch(frames: list[bytes]) -> EventBatch:

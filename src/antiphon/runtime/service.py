@@ -199,9 +199,7 @@ class Service:
             scope=scope,
             engine=engine,
             turn=turn,
-            response=open_response(
-                request, response_id=new_id("resp"), model=model, created_at=int(time.time())
-            ),
+            response=open_response(request, response_id=new_id("resp"), model=model, created_at=int(time.time())),
             own_items=own,
             input_items=stored_items(own) if store is not None else [],
             previous=previous,

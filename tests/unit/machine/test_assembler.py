@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from support.programs import USAGE, events_of, run_program
 
 from antiphon.machine.deltas import ReasoningDelta, RefusalDelta, Stop, TextDelta, ToolCallDelta, ToolCallStart
 from antiphon.machine.log import EventLog
@@ -11,6 +10,7 @@ from antiphon.machine.transitions import IllegalTransitionError
 from antiphon.protocol import events as e
 from antiphon.protocol.events import event_type
 from antiphon.protocol.response import Response, ResponseError
+from support.programs import USAGE, events_of, run_program
 
 
 def types(deltas, ending="stop"):
@@ -19,7 +19,14 @@ def types(deltas, ending="stop"):
 
 @pytest.mark.requirement("subset:M38", "machine:order")
 def test_thinking_then_text_then_a_call_come_in_the_order_that_clients_expect():
-    program = [ReasoningDelta("hm"), TextDelta("a"), TextDelta("b"), ToolCallStart("f"), ToolCallDelta("{"), ToolCallDelta("}")]
+    program = [
+        ReasoningDelta("hm"),
+        TextDelta("a"),
+        TextDelta("b"),
+        ToolCallStart("f"),
+        ToolCallDelta("{"),
+        ToolCallDelta("}"),
+    ]
     assert types(program) == [
         "created",
         "in_progress",

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.programs import endings, events_of, programs, run_program
 
 from antiphon.machine.deltas import RawItemDelta, ReasoningDelta, RefusalDelta, TextDelta
 from antiphon.machine.fold import fold
 from antiphon.machine.transitions import IllegalTransitionError, Transitions
 from antiphon.protocol import events as e
 from antiphon.protocol.json import encode, loads
+from support.programs import endings, events_of, programs, run_program
 
 DELTAS = (
     e.OutputTextDelta,

@@ -41,7 +41,11 @@ NODE = {
         ({"const": 7}, 7),
         ({"type": "array", "items": {"type": "integer"}, "minItems": 2}, [0, 0]),
         (
-            {"type": "object", "properties": {"b": {"type": "string"}, "a": {"type": "integer"}}, "required": ["a", "b"]},
+            {
+                "type": "object",
+                "properties": {"b": {"type": "string"}, "a": {"type": "integer"}},
+                "required": ["a", "b"],
+            },
             {"b": "", "a": 0},
         ),
         ({"type": "object", "properties": {"a": {"type": "string"}}}, {}),

@@ -127,7 +127,9 @@ def test_calls_and_outputs_of_tools_that_others_ran_are_told_to_the_model():
 
 @pytest.mark.requirement("subset:M17")
 def test_images_of_a_tool_output_move_to_a_user_message_that_follows():
-    made = messages(call(), output([{"type": "input_text", "text": "one"}, IMAGE, {"type": "input_text", "text": "two"}]))
+    made = messages(
+        call(), output([{"type": "input_text", "text": "one"}, IMAGE, {"type": "input_text", "text": "two"}])
+    )
     assert made[1:] == [
         ChatMessage("tool", f"one\ntwo\n{IMAGE_NOTE}", tool_call_id="c"),
         ChatMessage("user", [IMAGE_PART]),

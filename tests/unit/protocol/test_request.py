@@ -12,6 +12,12 @@ from antiphon.protocol.json import encode, loads
 from antiphon.protocol.request import CreateResponse, decode_create_response
 from antiphon.protocol.tools import AllowedTools, FunctionChoice, FunctionTool, NamedToolChoice
 
+NULLABLE = (
+    "include instructions max_output_tokens metadata previous_response_id user store stream background temperature "
+    "top_p top_logprobs tools tool_choice text reasoning truncation conversation service_tier prompt prompt_cache_key "
+    "safety_identifier parallel_tool_calls max_tool_calls stream_options"
+).split()
+
 
 def decode(**fields) -> CreateResponse:
     return decode_create_response(encode({"model": "m", "input": "hi", **fields}))
@@ -35,14 +41,7 @@ def refused(body) -> InvalidRequestError:
         {"include": ["something.new"]},
         {"tools": [], "tool_choice": "auto"},
         {"stream_options": {"include_obfuscation": False, "x": 1}},
-        {
-            name: None
-            for name in (
-                "include instructions max_output_tokens metadata previous_response_id user store stream background "
-                "temperature top_p top_logprobs tools tool_choice text reasoning truncation conversation service_tier "
-                "prompt prompt_cache_key safety_identifier parallel_tool_calls max_tool_calls stream_options"
-            ).split()
-        },
+        dict.fromkeys(NULLABLE),
         {"input": [{"role": "user", "content": "hi"}]},
         {"input": [{"role": "assistant", "content": "hi", "phase": None, "id": None, "status": None}]},
         {"input": [{"type": "reasoning", "summary": None, "encrypted_content": "x", "content": None}]},
@@ -57,7 +56,12 @@ def refused(body) -> InvalidRequestError:
                 }
             ]
         },
-        {"tools": [{"type": "web_search", "external_web_access": True}, {"type": "namespace", "name": "n", "tools": []}]},
+        {
+            "tools": [
+                {"type": "web_search", "external_web_access": True},
+                {"type": "namespace", "name": "n", "tools": []},
+            ]
+        },
         {"tools": [{"type": "function", "name": "f"}]},
     ],
 )
@@ -144,7 +148,9 @@ def test_tool_choices_of_every_form_are_typed_and_the_nested_form_is_flat():
     assert decode(tool_choice={"type": "function", "name": "f"}).tool_choice == FunctionChoice("f")
     nested = decode(tool_choice={"type": "function", "function": {"name": "f"}}).tool_choice
     assert loads(encode(nested)) == {"type": "function", "name": "f"}
-    allowed = decode(tool_choice={"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]})
+    allowed = decode(
+        tool_choice={"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]}
+    )
     assert isinstance(allowed.tool_choice, AllowedTools)
     assert isinstance(decode(tool_choice={"type": "mcp", "server_label": "s"}).tool_choice, NamedToolChoice)
 
@@ -161,9 +167,17 @@ REFUSALS = [
     ({"input": [{"type": "message", "content": "x"}]}, "input[0].role", "missing_required_parameter"),
     ({"input": [{"type": "message", "role": "robot", "content": "x"}]}, "input[0].role", "invalid_value"),
     ({"input": [{"role": "user", "content": 5}]}, "input[0].content", "invalid_value"),
-    ({"input": [{"role": "user", "content": [{"type": "input_text"}]}]}, "input[0].content[0].text", "missing_required_parameter"),
+    (
+        {"input": [{"role": "user", "content": [{"type": "input_text"}]}]},
+        "input[0].content[0].text",
+        "missing_required_parameter",
+    ),
     ({"input": [{"role": "user", "content": [{"type": "hologram"}]}]}, "input[0].content[0].type", "invalid_value"),
-    ({"input": [{"type": "function_call", "call_id": "c", "name": "f"}]}, "input[0].arguments", "missing_required_parameter"),
+    (
+        {"input": [{"type": "function_call", "call_id": "c", "name": "f"}]},
+        "input[0].arguments",
+        "missing_required_parameter",
+    ),
     ({"input": [{}]}, "input[0].id", "missing_required_parameter"),
     ({"temperature": 2.1}, "temperature", "invalid_value"),
     ({"temperature": "hot"}, "temperature", "invalid_value"),

@@ -52,7 +52,10 @@ def test_an_encoded_frame_is_parsed_back(name, payload):
         (b"data: a\ndata: b\n\n", [ServerSentEvent("message", "a\nb")]),
         (b"data:a\r\rdata:b\r\n\r\n", [ServerSentEvent("message", "a"), ServerSentEvent("message", "b")]),
         (b"event: x\n\ndata: a\n\n", [ServerSentEvent("message", "a")]),
-        (b"id: 7\ndata: a\n\ndata: b\n\n", [ServerSentEvent("message", "a", "7"), ServerSentEvent("message", "b", "7")]),
+        (
+            b"id: 7\ndata: a\n\ndata: b\n\n",
+            [ServerSentEvent("message", "a", "7"), ServerSentEvent("message", "b", "7")],
+        ),
         (b"data\n\n", [ServerSentEvent("message", "")]),
         (b"data: a\n", []),
         (KEEP_ALIVE, []),
