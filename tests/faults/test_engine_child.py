@@ -106,6 +106,7 @@ def test_the_child_dies_with_its_parent(tiny: Make) -> None:
         assert parent.stdout.readline() == b"started\n"
         child = child_of(psutil.Process(parent.pid))
         assert child is not None
+        sockets = {Path(c.laddr) for c in child.net_connections(kind="unix") if c.laddr}
     finally:
         parent.kill()
         parent.wait()
@@ -113,6 +114,8 @@ def test_the_child_dies_with_its_parent(tiny: Make) -> None:
             parent.stdout.close()
     gone, _ = psutil.wait_procs([child], timeout=DEADLINE)
     assert gone
+    assert sockets
+    assert not any(path.parent.exists() for path in sockets if path.suffix == ".sock")
 
 
 @pytest.mark.requirement("engine:child:parent-death")

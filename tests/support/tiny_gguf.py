@@ -74,15 +74,19 @@ def build(
     endless: bool = False,
     context_length: int = 8192,
     add_bos: bool = False,
+    control: bool = False,
     name: str = "tiny",
 ) -> Path:
-    """The path of such a model; one that was made in this directory before is taken as it is."""
-    parts = json.dumps([template, [str(piece) for piece in script], endless, context_length, add_bos])
+    """The path of such a model; one that was made in this directory before is taken as it is.
+
+    `control` makes the markers of thinking and of calls control tokens, which llama.cpp keeps out of the text.
+    """
+    parts = json.dumps([template, [str(piece) for piece in script], endless, context_length, add_bos, control])
     folder = directory / hashlib.sha256(parts.encode()).hexdigest()[:16]
     path = folder / f"{name}.gguf"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        _write(path, template, script, endless, context_length, add_bos)
+        _write(path, template, script, endless, context_length, add_bos, control)
     return path
 
 
@@ -115,12 +119,18 @@ def _spelled(piece: str | bytes) -> str:
 
 
 def _write(
-    path: Path, template: str | None, script: Sequence[str | bytes], endless: bool, context_length: int, add_bos: bool
+    path: Path,
+    template: str | None,
+    script: Sequence[str | bytes],
+    endless: bool,
+    context_length: int,
+    add_bos: bool,
+    control: bool,
 ) -> None:
     base, merges = _bpe()
     specials = list(SPECIALS)
     first_special = len(base)
-    tokens, types = [*base, *specials], [1] * len(base) + list(SPECIALS.values())
+    tokens, types = [*base, *specials], [1] * len(base) + [CONTROL if control else kind for kind in SPECIALS.values()]
     chain = [tokens.index(_spelled("\n"))]
     for place, piece in enumerate(script):
         spelled = str(piece) if piece in SPECIALS else _spelled(piece)

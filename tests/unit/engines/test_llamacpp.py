@@ -152,6 +152,15 @@ async def test_a_call_is_streamed(tiny: Make) -> None:
     assert stop_of(deltas).reason == "stop"
 
 
+@pytest.mark.requirement("engine:tools")
+async def test_markers_that_are_control_tokens_are_seen(tiny: Make) -> None:
+    script = ["<think>", "Hmm, ", "</think>", "Go.\n", *CALL]
+    async with running(tiny(script=script, template=HERMES, control=True)) as engine:
+        deltas = await collect(engine, ask("Weather?", tools=[WEATHER]))
+        assert (reasoning_of(deltas), text_of(deltas)) == ("Hmm,", "Go.")
+        assert calls_of(deltas) == [("get_weather", '{"city": "Oslo!"}')]
+
+
 @pytest.mark.requirement("engine:tools:generic")
 async def test_a_template_without_tools_gets_them_as_text(tiny: Make) -> None:
     async with running(tiny(script=[*CALL])) as engine:

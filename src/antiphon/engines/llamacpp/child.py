@@ -8,6 +8,7 @@ only, so that it starts fast and shares no state with the server.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -28,7 +29,7 @@ def main() -> int:
     """Serve until standard input ends; the result is the exit status."""
     config: dict[str, Any] = json.loads(sys.stdin.buffer.readline())
     # A plain exit would run destructors of native threads that may be in the middle of a batch.
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, args=(config["socket"],), daemon=True).start()
 
     xllamacpp: Any = importlib.import_module("xllamacpp")
     params: Any = xllamacpp.CommonParams()
@@ -46,10 +47,15 @@ def main() -> int:
     return 0
 
 
-def _exit_with_parent() -> None:
+def _exit_with_parent(socket: str) -> None:
     # Raw reads: a buffered reader would hold a lock that interpreter shutdown waits for.
     while os.read(0, 4096):
         pass
+    # A parent that was killed could not remove its directory.
+    with contextlib.suppress(OSError):
+        os.unlink(socket)  # noqa: PTH108 - pathlib costs more to import than it saves here
+    with contextlib.suppress(OSError):
+        os.rmdir(os.path.dirname(socket))  # noqa: PTH106, PTH120
     os._exit(0)
 
 

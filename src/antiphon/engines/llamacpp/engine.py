@@ -36,6 +36,8 @@ from antiphon.settings import Settings
 
 __all__ = ["LlamaCppEngine", "LlamaTurn"]
 
+_LAST_FIELDS = ["content", "tokens", "stop", "stop_type", "tokens_predicted", "tokens_evaluated", "timings"]
+
 
 class LlamaTurn(PreparedTurn):
     """A prompt as the child reads it. `max_tokens` is what may be generated; `primed` whether thinking is open."""
@@ -238,6 +240,8 @@ class LlamaCppEngine(Engine):
             "return_tokens": True,
             "return_progress": True,
             "cache_prompt": True,
+            # Else the last chunk repeats the whole prompt.
+            "response_fields": _LAST_FIELDS,
             # Special tokens come out as text only when they are named here.
             "preserved_tokens": [*self._markers, *self._dialect.markers],
         }

@@ -31,6 +31,7 @@ _STDERR_TAIL = 16 * 1024
 _FIRST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 10.0
 _HEALTHY_SECONDS = 60.0
+_LONGEST_TEMP = 64
 
 
 class ChildConfig(Struct, frozen=True):
@@ -143,6 +144,13 @@ async def _discard(stream: asyncio.StreamReader) -> None:
         pass
 
 
+def _private_directory() -> Path:
+    """A new directory of mode 0700 whose name leaves room for a socket's."""
+    # The path of a Unix socket has at most 104 to 108 bytes, and some systems have long names for temporary files.
+    usual = tempfile.gettempdir()
+    return Path(tempfile.mkdtemp(prefix="antiphon-", dir=usual if len(os.fsencode(usual)) <= _LONGEST_TEMP else "/tmp"))  # noqa: S108
+
+
 class Supervisor:
     """Keeps one child running: it starts the first one, and another with growing pauses when one dies."""
 
@@ -188,7 +196,7 @@ class Supervisor:
             ConfigurationError: the model does not load.
         """
         if self._directory is None:
-            self._directory = Path(tempfile.mkdtemp(prefix="antiphon-"))  # mkdtemp makes it 0700
+            self._directory = _private_directory()
         child = await self._start_child()
         self._task = asyncio.create_task(self._watch(child))
         return child
