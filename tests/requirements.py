@@ -527,6 +527,47 @@ CLIENTS: tuple[Requirement, ...] = (
         "responses-api 8.4",
         "Under the openresponses dialect every event and object fits the schema of Open Responses, thinking too.",
     ),
+    R("client:real:usage", "issue 2, Must show 1", "On the default model usage adds up, whole and streamed."),
+    R(
+        "client:real:curl",
+        "issue 2, Must show 1",
+        "Plain HTTP gets an answer of the default model, whole and streamed.",
+    ),
+    R(
+        "client:real:prefix",
+        "issue 2, Must show 6",
+        "The next turn of a chain, or of a history sent again, reads only what is new, and begins sooner.",
+    ),
+    R(
+        "client:real:leave",
+        "issue 2, Must show 6",
+        "Leaving frees the slot at once, also while the prompt is read; the response is kept as cancelled.",
+    ),
+    R("client:real:concurrent", "issue 2, Must show 6", "Eight requests at once all finish."),
+    R(
+        "client:real:killed",
+        "issue 2, Must show 7",
+        "A killed child ends its response as failed, streamed, stored and whole, and the next request works.",
+    ),
+    R("client:real:overflow", "issue 2", "An overflow is a 400 with both numbers, before any event."),
+    R(
+        "client:real:truncation",
+        "responses-api 6.4",
+        "truncation auto drops from the beginning, and as little as it can.",
+    ),
+    R("client:real:context-full", "M24", "An answer that fills the context is incomplete."),
+    R(
+        "client:real:unenforced",
+        "issue 2",
+        "Forced choices and JSON formats are a 400 on llama.cpp; auto and none are taken.",
+        divergence="A choice or format that is not enforced is never answered with prose.",
+    ),
+    R("client:real:media", "M18", "Media that the model cannot read are a 400, and nothing is fetched."),
+    R(
+        "client:real:calls",
+        "issue 2, Tools",
+        "A call that the model writes is a streamed function call after its thinking.",
+    ),
 )
 
 COMMAND_LINE: tuple[Requirement, ...] = (
