@@ -61,8 +61,11 @@ class Rows:
         self.retained: dict[Key, int] = {}
         self._totals: tuple[int, int, int] = self._execute(QUERIES["totals"]).fetchone()
         self._by_use: OrderedDict[Key, None] = OrderedDict()
+        self._last_use = 0.0
         if self.bounded:
-            self._by_use.update((key, None) for key in self._execute(QUERIES["order_of_use"]))
+            for tenant, response_id, used_at in self._execute(QUERIES["order_of_use"]):
+                self._by_use[tenant, response_id] = None
+                self._last_use = used_at
         self._used: dict[Key, float] = {}
         self._responses = self._items = self._bytes = 0
         self._joined: list[Key] = []
@@ -113,7 +116,12 @@ class Rows:
             except KeyError:
                 # The writer evicted it between the two steps.
                 return
-            self._used[key] = self._clock()
+            self._used[key] = self._tick()
+
+    def _tick(self) -> float:
+        """The time, but always later than the last one, so that uses keep their order."""
+        self._last_use = max(self._clock(), self._last_use + 1e-6)
+        return self._last_use
 
     def write_uses(self) -> None:
         """Write the uses that were noted, so that a restart keeps their order."""
@@ -137,6 +145,8 @@ class Rows:
     def create(self, tenant: str, response: NewResponse, finished: FinishedResponse | None = None) -> None:
         """Add a response, running or finished at once."""
         final = response if finished is None else finished
+        if response.parent_id is not None:
+            self.use((tenant, response.parent_id))
         ttl = self._limits.ttl_seconds
         try:
             number = self._execute(
@@ -151,6 +161,7 @@ class Rows:
                     response.created_at,
                     None if finished is None else finished.completed_at,
                     None if ttl is None else self._clock() + ttl,
+                    self._tick(),
                     final.snapshot,
                 ),
             ).lastrowid
@@ -159,8 +170,6 @@ class Rows:
         assert number is not None  # noqa: S101 - an INSERT that did not raise has added a row
         self._responses += 1
         self._bytes += len(final.snapshot)
-        if response.parent_id is not None:
-            self.use((tenant, response.parent_id))
         self._add_items(tenant, number, _IN, response.input_items)
         if finished is not None:
             self._add_end((tenant, response.id), number, finished)
@@ -189,10 +198,14 @@ class Rows:
         found = self._execute(_FIND_RUNNING, (tenant, finished.id)).fetchone()
         if found is None:
             return False
-        number, size = found
-        self._execute(_FINISH_RESPONSE, (finished.status, finished.completed_at, finished.snapshot, number))
+        number, size, expires_at = found
+        self._execute(
+            _FINISH_RESPONSE, (finished.status, finished.completed_at, self._tick(), finished.snapshot, number)
+        )
         self._bytes += len(finished.snapshot) - size
         self._add_end((tenant, finished.id), number, finished)
+        if expires_at is not None and expires_at <= self._clock():
+            self.set_gone((tenant, finished.id), number)
         return True
 
     def delete(self, key: Key) -> bool:

@@ -3,8 +3,8 @@
 
 -- name: insert_response
 -- Adds a response and finds its parent, gone or not.
-INSERT INTO responses (parent, tenant, id, parent_id, status, created_at, completed_at, expires_at, snapshot)
-VALUES ((SELECT n FROM responses WHERE tenant = ? AND id = ?), ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO responses (parent, tenant, id, parent_id, status, created_at, completed_at, expires_at, used_at, snapshot)
+VALUES ((SELECT n FROM responses WHERE tenant = ? AND id = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: insert_item
 -- Adds an item, unless the tenant has one by that id.
@@ -29,13 +29,13 @@ SELECT n, ?, ?, ?, ? FROM responses
 WHERE tenant = ? AND id = ? AND gone = 0 AND status IN ('queued', 'in_progress');
 
 -- name: find_running
--- A response that can still be finished, with the size of its object.
-SELECT n, length(snapshot) FROM responses
+-- A response that can still be finished, with the size of its object and its time.
+SELECT n, length(snapshot), expires_at FROM responses
 WHERE tenant = ? AND id = ? AND gone = 0 AND status IN ('queued', 'in_progress');
 
 -- name: finish_response
 -- Sets the final state of a response.
-UPDATE responses SET status = ?, completed_at = ?, snapshot = ? WHERE n = ?;
+UPDATE responses SET status = ?, completed_at = ?, used_at = ?, snapshot = ? WHERE n = ?;
 
 -- name: find_live
 -- The number of a live response.
@@ -111,8 +111,8 @@ UPDATE responses SET used_at = ? WHERE tenant = ? AND id = ?;
 
 -- name: order_of_use
 -- The responses that limits may evict, least recently used first.
-SELECT tenant, id FROM responses WHERE gone = 0 AND status NOT IN ('queued', 'in_progress')
-ORDER BY coalesce(used_at, created_at), n;
+SELECT tenant, id, used_at FROM responses WHERE gone = 0 AND status NOT IN ('queued', 'in_progress')
+ORDER BY used_at, n;
 
 -- name: get_response
 -- A live response.

@@ -14,7 +14,7 @@ CREATE TABLE responses (
   created_at INTEGER NOT NULL,  -- seconds since the epoch, as the response says it
   completed_at INTEGER,
   expires_at REAL,              -- seconds since the epoch; NULL is never
-  used_at REAL,                 -- written now and then, and only where limits need the order of use
+  used_at REAL NOT NULL,        -- seconds since the epoch; later uses are noted only where limits need their order
   format INTEGER NOT NULL DEFAULT 1,
   snapshot BLOB NOT NULL
 );
