@@ -28,6 +28,7 @@ class Requirement:
 R = Requirement
 
 WIRE: tuple[Requirement, ...] = (
+    R("wire:json:depth", "faults B2 14", "JSON that is kept whole may nest 128 levels; deeper is a 400."),
     R("wire:sse:cuts", "issue 2", "The SSE parser yields the same events however the bytes are cut."),
     R(
         "wire:sse:encode",
@@ -350,6 +351,11 @@ LOCAL_ENGINE: tuple[Requirement, ...] = (
         "engine:load:reasons",
         "issue 2",
         "A model that does not load is an error at start with the reason in plain words.",
+    ),
+    R(
+        "engine:load:memory",
+        "issue 2",
+        "Where no context length is set and the model's own does not fit into memory, one that fits is taken.",
     ),
     R("engine:load:timeout", "issue 2", "A model that takes longer to load than it may is given up."),
     R(

@@ -15,6 +15,7 @@ from antiphon.engines.base import Capabilities, Engine, PreparedTurn
 from antiphon.engines.llamacpp import template
 from antiphon.engines.llamacpp.client import ChildError, Client
 from antiphon.engines.llamacpp.diagnosis import check_model_file
+from antiphon.engines.llamacpp.memory import available_memory, fitting_context, read_header
 from antiphon.engines.llamacpp.pool import Share, TokenPool
 from antiphon.engines.llamacpp.process import Child, ChildConfig, EventHook, Supervisor
 from antiphon.engines.llamacpp.tokens import TokenCache
@@ -50,7 +51,8 @@ class LlamaCppEngine(Engine):
     """Serves the model of a GGUF file.
 
     `name` is the file's stem unless given. `dialect` names a tool-call dialect; by default the chat template decides.
-    `on_event` is told of loading, deaths and restarts.
+    The context is the model's own unless set, or less where memory is short. `on_event` is told of loading, deaths,
+    restarts and of a context that is less.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class LlamaCppEngine(Engine):
         self.name = name or model_path.stem
         self._path = model_path
         self._settings = settings
+        self._on_event = on_event
         self._dialect_name = dialect
         self._dialect: Dialect = named(dialect or "generic")
         self._props: Props | None = None
@@ -112,13 +115,16 @@ class LlamaCppEngine(Engine):
         fault = await asyncio.to_thread(check_model_file, self._path)
         if fault is not None:
             raise ConfigurationError(f"The model {self._path} cannot be loaded: {fault}.")
+        if self._settings.context_length is None:
+            await self._fit_context()
         try:
             await self._supervisor.start()
             self._props = await self._client_now().props()
             if template.reads_only_reasoning(self._props.chat_template):
                 # /apply-template drops the name `reasoning`, so the template is given one that it keeps (M14).
                 renamed = template.with_reasoning_content(self._props.chat_template)
-                await self._supervisor.reconfigure(chat_template=renamed)
+                self._supervisor.configure(chat_template=renamed)
+                await self._supervisor.restart()
                 self._props = await self._client_now().props()
             self._markers = template.thinking_markers(self._props.chat_template)
             self._pool = TokenPool(self._props.context_length, self._settings.slots)
@@ -221,6 +227,15 @@ class LlamaCppEngine(Engine):
         except ChildError:
             raise EngineError("The engine refused the prompt.") from None
         raise EngineError("The engine died while it generated.")
+
+    async def _fit_context(self) -> None:
+        header = await asyncio.to_thread(read_header, self._path)
+        size = (await asyncio.to_thread(self._path.stat)).st_size
+        fitting = fitting_context(header, size, available_memory())
+        if fitting is not None:
+            self._supervisor.configure(context_length=fitting)
+            if self._on_event is not None:
+                self._on_event("context_reduced", {"context_length": fitting})
 
     async def _tokenize_rest(self, text: str) -> list[int]:
         try:

@@ -25,7 +25,10 @@ from antiphon.errors import ConfigurationError, EngineUnavailableError
 __all__ = ["Child", "ChildConfig", "EventHook", "Supervisor"]
 
 EventHook = Callable[[str, Mapping[str, Any]], None]
-"""Called with the name of what happened (loading, ready, died, restarted, restart_failed) and its fields."""
+"""Called with what happened and its fields.
+
+There are loading, ready, died, restarted, restart_failed and context_reduced.
+"""
 
 _STDERR_TAIL = 16 * 1024
 _FIRST_BACKOFF = 0.1
@@ -206,10 +209,13 @@ class Supervisor:
         if self._child is not None:
             self._child.kill()
 
-    async def reconfigure(self, **changes: Any) -> Child:
-        """Stop the child and start one with changed settings."""
-        await self._end()
+    def configure(self, **changes: Any) -> None:
+        """Change fields of the configuration that the next child gets."""
         self._config = msgspec.structs.replace(self._config, **changes)
+
+    async def restart(self) -> Child:
+        """Stop the child and start another one, with what was configured since."""
+        await self._end()
         return await self.start()
 
     async def close(self) -> None:
@@ -256,7 +262,7 @@ class Supervisor:
                 backoff = min(backoff * 2, _LONGEST_BACKOFF)
                 try:
                     child = await self._start_child()
-                except ConfigurationError as error:
+                except (ConfigurationError, OSError) as error:
                     self._emit("restart_failed", reason=str(error))
                 else:
                     self.restarts += 1
