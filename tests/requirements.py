@@ -384,7 +384,140 @@ SCRIPTED_ENGINE: tuple[Requirement, ...] = (
     ),
 )
 
-STORE: tuple[Requirement, ...] = ()
+STORE: tuple[Requirement, ...] = (
+    R(
+        "store:choice",
+        "issue 2, section 5",
+        "SQLite in the data directory is the default store; `memory` and a path to a file are the other choices.",
+    ),
+    R(
+        "store:limits",
+        "M41",
+        "The limits of entries, bytes and age are the same settings for every store; the defaults are each store's own.",
+    ),
+    R("store:entries:zero", "M41", "A limit of 0 entries turns persistence off."),
+    R(
+        "store:response:lifecycle",
+        "M33",
+        "A response is found by its id from its beginning on, and after its end as its final object.",
+    ),
+    R(
+        "store:response:finished",
+        "issue 2, section 5",
+        "A response that begins and ends at once is stored whole in one transaction.",
+    ),
+    R(
+        "store:response:first-end-stays",
+        "architecture, fine print",
+        "Of several ends of one response the first one stays.",
+    ),
+    R(
+        "store:response:id-taken",
+        "issue 2, section 5",
+        "A response under an id that is taken is refused and changes nothing.",
+    ),
+    R(
+        "store:events:append",
+        "architecture, law 2",
+        "Events come back as the exact bytes that were appended, after any number.",
+    ),
+    R("store:events:ended", "architecture, fine print", "A response that has ended or is gone takes no more events."),
+    R(
+        "store:chain:walk",
+        "architecture, decisions",
+        "History is a walk from a response to its oldest ancestor, over any number of turns, without sibling branches.",
+    ),
+    R(
+        "store:chain:known",
+        "architecture, decisions",
+        "The part of a chain after an ancestor that the caller knows can be read alone.",
+    ),
+    R("store:chain:growth", "issue 2, must show 5", "The storage of a turn does not grow with the depth of its chain."),
+    R(
+        "store:items:shared",
+        "architecture, data model",
+        "An item is immutable, is kept once within its tenant, and goes with the last response that names it.",
+    ),
+    R("store:delete", "M34", "A deleted response is gone at once, and so is all that nothing else needs."),
+    R("store:delete:running", "M34", "A running response can be deleted, and its end does not bring it back."),
+    R(
+        "store:tombstone:chain",
+        "issue 2, Store",
+        "Deletion, eviction and expiry never break a younger response of the chain.",
+    ),
+    R(
+        "store:tombstone:removal",
+        "architecture, fine print",
+        "What is gone is removed with the last descendant that needs it.",
+    ),
+    R("store:tombstone:retained", "issue 2, Store", "History stays whole while a turn on top of it is being made."),
+    R("store:lru", "M41", "Above the limit of entries the least recently used response goes first."),
+    R("store:lru:chained", "M41", "Being retrieved and being chained to are uses of a response."),
+    R("store:lru:running", "M41", "A running response is never evicted."),
+    R("store:bytes", "M41", "Above the limit of bytes the least recently used responses go until the rest fits."),
+    R("store:bytes:chain", "M41", "Ancestors that are gone count as bytes, so that a long chain is bounded too."),
+    R("store:bytes:zero", "M41", "With a limit of 0 bytes a response runs to its end and is evicted then."),
+    R("store:ttl", "M41", "A response expires by the time since its creation, however often it is used."),
+    R("store:ttl:chain", "M41", "An expired ancestor stays in the chain of a younger response until that has gone."),
+    R("store:ttl:running", "M41", "A running response does not expire before its end."),
+    R("store:ttl:zero", "M41", "A TTL of 0 keeps responses for ever."),
+    R("store:sweep", "M41", "A sweep removes all that has expired and nothing else."),
+    R("store:tenant", "architecture, decisions", "A row of another tenant is the same as no row, in every method."),
+    R("store:model", "M41", "Both stores do the same for any sequence of calls."),
+    R("store:memory:forgets", "M41", "The memory store holds nothing of a response that was removed."),
+    R("store:memory:clock", "M41", "The memory store counts age by a clock that never goes back."),
+    R("store:memory:volatile", "issue 2, section 5", "The memory store says that it is not durable."),
+    R("store:memory:constant", "M41", "A call of the memory store costs the same however many responses it holds."),
+    R(
+        "store:sqlite:group-commit",
+        "architecture, decisions",
+        "Writes that wait at the same time share a commit, and one that fails does not harm the others.",
+    ),
+    R(
+        "store:sqlite:durable",
+        "architecture, law 4",
+        "A write is on disk before it is acknowledged, and is there after reopening.",
+    ),
+    R("store:sqlite:kill", "architecture, law 4", "A killed process loses no write that was acknowledged."),
+    R(
+        "store:sqlite:interrupted",
+        "architecture, law 4",
+        "A store that is opened again knows the responses that were running when its process ended.",
+    ),
+    R(
+        "store:sqlite:lock",
+        "architecture, fine print",
+        "A second server on one file is refused, with the file and what to do.",
+    ),
+    R("store:sqlite:private", "issue 2, section 5", "The file and its folder are made for their owner alone."),
+    R(
+        "store:sqlite:open-errors",
+        "issue 2, bad input",
+        "A file that cannot be used is refused at start, with the reason and what to do.",
+    ),
+    R(
+        "store:sqlite:migration",
+        "engineering, A2",
+        "The schema has numbered steps, each in a transaction; a file of a newer version is refused.",
+    ),
+    R(
+        "store:sqlite:disk-full",
+        "issue 2, bad input",
+        "A full disk is a 503 that names no path, and passes when there is room again.",
+    ),
+    R(
+        "store:sqlite:locked",
+        "architecture, fine print",
+        "A lock of another program is waited for while reads go on, and is a 503 where it stays.",
+    ),
+    R("store:sqlite:large", "issue 2, section 5", "Large bodies are stored and read whole."),
+    R("store:sqlite:closed", "issue 2, section 5", "Closing finishes what waits; a closed store says so."),
+    R(
+        "store:sqlite:queries",
+        "engineering, A2",
+        "Every SQL statement is named, described, used, and finds its rows by an index.",
+    ),
+)
 
 API: tuple[Requirement, ...] = (
     R("api:create:object", "responses-api 2.2", "An answer has the superset of fields of OpenAI and Open Responses."),

@@ -13,17 +13,21 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from antiphon.errors import InvalidRequestError
+from antiphon.protocol.depth import check_raw, check_value
 from antiphon.protocol.ids import item_prefix, new_id
 from antiphon.protocol.json import encode, field_error
 from antiphon.protocol.parts import (
     ContentPart,
     ImageUrlPart,
+    InputAudio,
+    InputFile,
     InputImage,
     InputText,
     OutputText,
     ReasoningText,
     SummaryText,
     TextPart,
+    VideoUrlPart,
 )
 
 __all__ = [
@@ -188,15 +192,16 @@ def decode_item(raw: Raw | bytes, path: str = "") -> Item:
     `path` names the place in the request, such as `input[3]`, for error messages.
 
     Raises:
-        InvalidRequestError: a field is missing or of a wrong type.
+        InvalidRequestError: a field is missing or of a wrong type, or the item is nested too deeply.
     """
     try:
         item = _decode(raw)
     except msgspec.ValidationError as error:
         raise field_error(error, path) from None
-    except RecursionError:
-        raise InvalidRequestError("The item is nested too deeply.", param=path, code="invalid_json") from None
-    _normalize(item, path)
+    if isinstance(item, RawItem):
+        check_raw(bytes(raw), path)
+    else:
+        _normalize(item, path)
     return item
 
 
@@ -222,12 +227,15 @@ def _normalize(item: Item, path: str) -> None:
         _normalize_message(item, path)
     elif isinstance(item, FunctionCallOutput | CustomToolCallOutput):
         if not isinstance(item.output, str):
-            item.output = [_input_part(part) for part in item.output]
+            item.output = [_input_part(part, path) for part in item.output]
     elif isinstance(item, Reasoning) and item.summary is None:
         item.summary = []
     for field in _OPTIONAL_FIELDS.get(type(item), ()):
-        if getattr(item, field) is None:
+        value = getattr(item, field)
+        if value is None:
             setattr(item, field, "completed" if field == "status" else UNSET)
+        elif field == "caller" and value is not UNSET:
+            check_value(value, path)
 
 
 def _normalize_message(message: Message, path: str) -> None:
@@ -242,38 +250,40 @@ def _normalize_message(message: Message, path: str) -> None:
     if isinstance(content, str):
         message.content = [OutputText(text=content) if assistant else InputText(text=content)]
     elif assistant:
-        message.content = [_output_part(part) for part in content]
+        message.content = [_output_part(part, path) for part in content]
     else:
-        message.content = [_input_part(part) for part in content]
+        message.content = [_input_part(part, path) for part in content]
 
 
-def _output_part(part: ContentPart) -> ContentPart:
+def _output_part(part: ContentPart, path: str) -> ContentPart:
     if isinstance(part, TextPart | InputText):
         return OutputText(text=part.text)
-    return _input_part(part)
+    return _input_part(part, path)
 
 
-def _input_part(part: ContentPart) -> ContentPart:
-    if isinstance(part, InputImage):
-        if part.detail is None:
-            part.detail = "auto"
-        return part
-    if isinstance(part, OutputText):
-        if part.annotations is None:
-            part.annotations = []
-        if part.logprobs is None:
-            part.logprobs = []
-        return part
-    if isinstance(part, InputText):
+def _input_part(part: ContentPart, path: str) -> ContentPart:
+    """A part in its Responses spelling; what it keeps as it came is checked for its depth."""
+    if isinstance(part, InputText | InputImage | InputFile):
         if part.prompt_cache_breakpoint is None:
             part.prompt_cache_breakpoint = UNSET
-        return part
-    if isinstance(part, TextPart):
+        elif part.prompt_cache_breakpoint is not UNSET:
+            check_value(part.prompt_cache_breakpoint, path)
+        if isinstance(part, InputImage) and part.detail is None:
+            part.detail = "auto"
+    elif isinstance(part, OutputText):
+        part.annotations = part.annotations or []
+        part.logprobs = part.logprobs or []
+        check_value(part.annotations, path)
+    elif isinstance(part, TextPart):
         return InputText(text=part.text)
-    if isinstance(part, ImageUrlPart):
+    elif isinstance(part, ImageUrlPart):
         if isinstance(part.image_url, str):
             return InputImage(image_url=part.image_url)
         return InputImage(image_url=part.image_url.get("url"), detail=part.image_url.get("detail") or "auto")
+    elif isinstance(part, InputAudio):
+        check_value(part.input_audio, path)
+    elif isinstance(part, VideoUrlPart):
+        check_value(part.video_url, path)
     return part
 
 

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from antiphon.errors import InvalidRequestError
+from antiphon.protocol.depth import check_value
 from antiphon.protocol.items import Item, Message, decode_item
 from antiphon.protocol.json import decode_body
 from antiphon.protocol.parts import InputText
@@ -250,6 +251,11 @@ def _check_limits(body: _Body) -> None:
         )
     if body.metadata:
         _check_metadata(body.metadata)
+    if body.text is not None and body.text.format is not None:
+        check_value(body.text.format.schema, "text.format.schema")
+        check_value(body.text.format.json_schema, "text.format.json_schema")
+    for field in ("chat_template_kwargs", "prompt", "conversation"):
+        check_value(getattr(body, field), field)
 
 
 def _check_metadata(metadata: dict[str, str | None]) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from antiphon.errors import InvalidRequestError
+from antiphon.protocol.depth import check_raw
 from antiphon.protocol.json import field_error
 
 __all__ = [
@@ -111,6 +112,7 @@ def decode_tool(raw: Raw, path: str) -> Tool:
     Raises:
         InvalidRequestError: the type is missing, or a field has a wrong type or an empty or over-long name.
     """
+    check_raw(bytes(raw), path)
     try:
         kind = _head.decode(raw).type
         tool: Tool
@@ -122,8 +124,6 @@ def decode_tool(raw: Raw, path: str) -> Tool:
             return _raw.decode(raw)
     except msgspec.ValidationError as error:
         raise field_error(error, path) from None
-    except RecursionError:
-        raise InvalidRequestError("The tool is nested too deeply.", param=path, code="invalid_json") from None
     if not 1 <= len(tool.name) <= MAX_TOOL_NAME:
         raise InvalidRequestError(
             f"Invalid '{path}.name': a name of 1 to {MAX_TOOL_NAME} characters is expected.",
@@ -143,6 +143,7 @@ def decode_tool_choice(raw: Raw) -> ToolChoice:
     if data == b"null":
         return "auto"
     path = "tool_choice"
+    check_raw(data, path)
     try:
         if data.startswith(b'"'):
             mode = msgspec.json.decode(raw, type=str)

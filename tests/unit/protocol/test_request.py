@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import InvalidRequestError
+from antiphon.protocol.depth import MAX_DEPTH
 from antiphon.protocol.items import ItemReference, Message, RawItem, encode_item
 from antiphon.protocol.json import encode, loads
 from antiphon.protocol.request import CreateResponse, decode_create_response
@@ -245,6 +246,47 @@ def test_malformed_deep_or_unfit_json_is_a_400(body):
     error = refused(body)
     assert error.http_status == 400
     assert error.type == "invalid_request_error"
+
+
+def nested(levels: int) -> object:
+    value: object = {"deep": ["}]", {}]}
+    for _ in range(levels - 3):
+        value = [value]
+    return value
+
+
+@pytest.mark.requirement("wire:json:depth")
+@pytest.mark.parametrize(
+    ("place", "around"),
+    [
+        (lambda deep: {"input": [{"type": "x", "a": deep}]}, 1),
+        (
+            lambda deep: {
+                "input": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"a": deep}}]}]
+            },
+            1,
+        ),
+        (
+            lambda deep: {
+                "input": [
+                    {"type": "function_call", "call_id": "c", "name": "f", "arguments": "", "caller": {"a": deep}}
+                ]
+            },
+            1,
+        ),
+        (lambda deep: {"tools": [{"type": "x", "a": deep}]}, 1),
+        (lambda deep: {"tools": [{"type": "function", "name": "f", "parameters": {"a": deep}}]}, 2),
+        (lambda deep: {"tool_choice": {"type": "mcp", "a": deep}}, 1),
+        (lambda deep: {"text": {"format": {"type": "json_schema", "schema": {"a": deep}}}}, 1),
+        (lambda deep: {"chat_template_kwargs": {"a": deep}}, 1),
+        (lambda deep: {"prompt": {"a": deep}}, 1),
+    ],
+    ids=range(9),
+)
+def test_what_is_kept_whole_may_nest_128_levels_and_no_more(place, around):
+    assert decode(**place(nested(MAX_DEPTH - around)))
+    error = refused({"model": "m", "input": "hi", **place(nested(MAX_DEPTH - around + 1))})
+    assert error.code == "invalid_json"
 
 
 @pytest.mark.requirement("wire:json:malformed")

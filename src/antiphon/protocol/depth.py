@@ -1,0 +1,65 @@
+"""A bound on the nesting of JSON that is kept as it came: items, tools and schemas (faults B2 14).
+
+Typed fields nest as deep as their types. What is kept whole could nest as deep as the decoder goes, which is deeper
+than what an encoder, a template or a grammar later takes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, cast
+
+from antiphon.errors import InvalidRequestError
+
+__all__ = ["MAX_DEPTH", "check_raw", "check_value"]
+
+MAX_DEPTH = 128
+
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+
+
+def check_raw(raw: bytes, path: str) -> None:
+    """Refuse JSON text that nests deeper than the bound; text too short to do so costs nothing.
+
+    Raises:
+        InvalidRequestError: it does.
+    """
+    if len(raw) <= 2 * MAX_DEPTH or raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
+        return
+    depth = 0
+    for match in _TOKEN.finditer(raw):
+        token = match.group()
+        if token in (b"[", b"{"):
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise _too_deep(path)
+        elif token in (b"]", b"}"):
+            depth -= 1
+
+
+def check_value(value: Any, path: str) -> None:
+    """The same for a decoded value.
+
+    Raises:
+        InvalidRequestError: it nests deeper than the bound.
+    """
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(MAX_DEPTH):
+        if not level:
+            return
+        level = [inner for node in level for inner in _children(node) if isinstance(inner, dict | list)]
+    if level:
+        raise _too_deep(path)
+
+
+def _children(node: Any) -> Iterable[Any]:
+    if isinstance(node, dict):
+        return cast("dict[str, Any]", node).values()
+    return cast("list[Any]", node)
+
+
+def _too_deep(path: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"Invalid '{path}': JSON of at most {MAX_DEPTH} levels is expected.", param=path, code="invalid_json"
+    )
