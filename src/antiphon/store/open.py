@@ -60,7 +60,7 @@ def describe(store: Store | None, settings: Settings) -> str:
     if limits.ttl_seconds is not None:
         bounds.append(f"for {_duration(limits.ttl_seconds)}")
     if limits.max_entries is not None:
-        bounds.append(f"at most {limits.max_entries:,}")
+        bounds.append(f"at most {limits.max_entries:,} of them")
     if limits.max_bytes is not None:
         bounds.append(f"at most {_size(limits.max_bytes)}")
     return f"Responses are kept {where}, {', '.join(bounds) or 'for ever'}."

@@ -1,0 +1,92 @@
+"""Which store the settings ask for, its limits, and the line that says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from antiphon.errors import ConfigurationError
+from antiphon.settings import Settings
+from antiphon.store.base import StoreLimits
+from antiphon.store.memory import MemoryStore
+from antiphon.store.open import describe, open_store
+from antiphon.store.sqlite import SQLiteStore
+
+DAYS_30 = 30 * 24 * 3600
+
+
+@pytest.mark.requirement("store:choice")
+def test_sqlite_in_the_data_directory_is_the_default(tmp_path: Path) -> None:
+    settings = Settings(data_dir=str(tmp_path))
+    store = open_store(settings)
+    assert isinstance(store, SQLiteStore)
+    assert store.path == tmp_path / "antiphon.db"
+    assert store.limits == StoreLimits(None, None, DAYS_30)
+    assert describe(store, settings) == f"Responses are kept in {tmp_path}/antiphon.db, for 30 days."
+
+
+@pytest.mark.requirement("store:choice")
+def test_memory_has_the_limits_of_its_table() -> None:
+    settings = Settings(store="memory")
+    store = open_store(settings)
+    assert isinstance(store, MemoryStore)
+    assert store.limits == StoreLimits(1024, 256 * 1024 * 1024, 3600)
+    assert describe(store, settings) == (
+        "Responses are kept in memory, until the server stops, for 1 hour, at most 1,024 of them, at most 256 MiB."
+    )
+
+
+@pytest.mark.requirement("store:choice")
+def test_a_path_names_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = open_store(Settings(store="here/mine.db"))
+    assert isinstance(store, SQLiteStore)
+    assert store.path == tmp_path / "here" / "mine.db"
+
+
+@pytest.mark.requirement("store:limits")
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_the_same_settings_bound_every_store(kind: str) -> None:
+    settings = Settings(
+        store=kind,
+        responses_store_max_entries=7,
+        responses_store_max_bytes=1000,
+        responses_store_ttl_secs=90,
+    )
+    store = open_store(settings)
+    assert isinstance(store, MemoryStore | SQLiteStore)
+    assert store.limits == StoreLimits(7, 1000, 90)
+    assert describe(store, settings).endswith("for 90 seconds, at most 7 of them, at most 1,000 bytes.")
+
+
+@pytest.mark.requirement("store:ttl:zero")
+def test_a_ttl_of_zero_keeps_responses_for_ever() -> None:
+    settings = Settings(responses_store_ttl_secs=0)
+    store = open_store(settings)
+    assert isinstance(store, SQLiteStore)
+    assert store.limits.ttl_seconds is None
+    assert describe(store, settings).endswith("antiphon.db, for ever.")
+
+
+@pytest.mark.requirement("store:bytes:zero")
+def test_a_limit_of_no_bytes_is_a_limit() -> None:
+    store = open_store(Settings(store="memory", responses_store_max_bytes=0))
+    assert isinstance(store, MemoryStore)
+    assert store.limits.max_bytes == 0
+
+
+@pytest.mark.requirement("store:entries:zero")
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_a_limit_of_no_entries_turns_persistence_off(kind: str) -> None:
+    settings = Settings(store=kind, responses_store_max_entries=0)
+    assert open_store(settings) is None
+    assert describe(None, settings) == "Responses are not stored (the limit of entries is 0)."
+
+
+@pytest.mark.requirement("store:choice")
+def test_a_database_server_is_refused_in_words_that_show_no_password() -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        open_store(Settings(store="postgresql://me:secret@db/antiphon"))
+    assert "postgresql:// address is not in this version" in str(refusal.value)
+    assert "secret" not in str(refusal.value)
