@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any
 
 from antiphon.errors import InvalidRequestError
 
-__all__ = ["MAX_DEPTH", "check_raw", "check_value"]
+__all__ = ["MAX_DEPTH", "check_raw", "check_value", "too_deep"]
 
 MAX_DEPTH = 128
 
@@ -33,7 +33,7 @@ def check_raw(raw: bytes, path: str) -> None:
         if token in (b"[", b"{"):
             depth += 1
             if depth > MAX_DEPTH:
-                raise _too_deep(path)
+                raise too_deep(path)
         elif token in (b"]", b"}"):
             depth -= 1
 
@@ -44,22 +44,25 @@ def check_value(value: Any, path: str) -> None:
     Raises:
         InvalidRequestError: it nests deeper than the bound.
     """
-    level = [value] if isinstance(value, dict | list) else []
+    level = _containers([value])
     for _ in range(MAX_DEPTH):
         if not level:
             return
-        level = [inner for node in level for inner in _children(node) if isinstance(inner, dict | list)]
+        level = [inner for node in level for inner in _containers(_children(node))]
     if level:
-        raise _too_deep(path)
+        raise too_deep(path)
 
 
-def _children(node: Any) -> Iterable[Any]:
-    if isinstance(node, dict):
-        return cast("dict[str, Any]", node).values()
-    return cast("list[Any]", node)
+def _children(node: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return node.values() if isinstance(node, dict) else node
 
 
-def _too_deep(path: str) -> InvalidRequestError:
+def _containers(values: Iterable[Any]) -> list[dict[str, Any] | list[Any]]:
+    return [value for value in values if isinstance(value, dict | list)]
+
+
+def too_deep(path: str) -> InvalidRequestError:
+    """The 400 for JSON at that path that nests too deeply."""
     return InvalidRequestError(
         f"Invalid '{path}': JSON of at most {MAX_DEPTH} levels is expected.", param=path, code="invalid_json"
     )

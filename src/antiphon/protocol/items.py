@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from antiphon.errors import InvalidRequestError
-from antiphon.protocol.depth import check_raw, check_value
+from antiphon.protocol.depth import check_raw, check_value, too_deep
 from antiphon.protocol.ids import item_prefix, new_id
 from antiphon.protocol.json import encode, field_error
 from antiphon.protocol.parts import (
@@ -198,6 +198,8 @@ def decode_item(raw: Raw | bytes, path: str = "") -> Item:
         item = _decode(raw)
     except msgspec.ValidationError as error:
         raise field_error(error, path) from None
+    except RecursionError:
+        raise too_deep(path) from None
     if isinstance(item, RawItem):
         check_raw(bytes(raw), path)
     else:
