@@ -116,13 +116,15 @@ class ScriptedEngine(Engine):
         self._started = False
 
     async def prepare(self, prompt: Prompt) -> PreparedTurn:
-        """Count the prompt and raise the HTTP error that a directive asks for."""
+        """Count the prompt, raise the HTTP error that a directive asks for, and refuse schemas that cannot be met."""
         tokens = _count(prompt.messages)
         if tokens >= self._capabilities.context_length:
             raise ContextOverflowError(tokens, self._capabilities.context_length)
         for name, number, _ in _directives(prompt.messages):
             if name == "ERR":
                 raise _http_error(int(number or 500))
+        if _constrained(prompt) or prompt.choice.mode == "required":
+            _write_script(prompt)
         return PreparedTurn(prompt=prompt, input_tokens=tokens)
 
     async def generate(self, turn: PreparedTurn) -> AsyncGenerator[Sequence[Delta]]:
