@@ -20,6 +20,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from copy import copy
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
@@ -29,7 +30,7 @@ __all__ = ["Transactional", "Writer", "clean_error"]
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-_MOST_JOBS = 512
+_MOST_JOBS = 128
 _BUSY_MILLISECONDS = 5000
 
 _REASONS = {
@@ -195,7 +196,7 @@ class Writer:
                 return
             clean = clean_error(error)
             for waiting in group:
-                waiting.error = clean
+                waiting.error = copy(clean)
 
     # On the thread that owns the connection
 

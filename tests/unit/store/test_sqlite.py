@@ -201,6 +201,23 @@ async def test_a_file_that_is_no_database_is_refused_at_start_and_left_alone(pat
 
 
 @pytest.mark.requirement("store:sqlite:open-errors")
+async def test_a_file_that_is_damaged_while_it_is_served_is_a_503(store: SQLiteStore, path: Path) -> None:
+    await asyncio.gather(*(add(store, f"r{number}") for number in range(200)))
+    connection = writing_connection(store)
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xa5" * (path.stat().st_size - 4096))
+    connection.execute("PRAGMA shrink_memory")
+    for call in (store.get_response(OURS, "r7"), store.chain(OURS, "r7"), add(store, "new")):
+        with pytest.raises(UnavailableError, match="damaged"):
+            await call
+    await store.close()
+    with pytest.raises(ConfigurationError, match="malformed"):
+        await store.open()
+
+
+@pytest.mark.requirement("store:sqlite:open-errors")
 @pytest.mark.parametrize("place", ["file/a.db", "folder"])
 async def test_a_path_that_cannot_be_a_file_is_refused_at_start(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_text("")
