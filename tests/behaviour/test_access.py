@@ -130,3 +130,13 @@ async def test_metrics_count_responses_tokens_and_requests_and_hold_no_ids(api: 
     ):
         assert line in text, line
     assert "resp_" not in text
+
+
+@pytest.mark.requirement("ops:metrics:bounded")
+async def test_labels_name_the_model_that_generates_and_not_what_a_client_calls_it():
+    async with inprocess_app(settings=Settings(model=("scripted",), alias=("*=scripted",))) as api:
+        for number in range(5):
+            await api.create("hi", model=f"invented-{number}")
+        text = (await api.client.get("http://127.0.0.1/metrics")).text
+        assert "invented" not in text
+        assert 'finished_reason="completed",model_name="scripted"} 5.0' in text

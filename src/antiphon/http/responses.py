@@ -33,7 +33,10 @@ class ResponsesRoutes:
         try:
             if run.plan.stream:
                 await stream_live(exchange, run.live, 0, self._keep_alive)
-            await task
+            await asyncio.shield(task)
+        except BaseException:
+            run.leave()
+            raise
         finally:
             watcher.cancel()
         if not run.plan.stream:

@@ -1,0 +1,61 @@
+"""What a store that cannot write does to a response: never a 200 that is forgotten, never a stream that hangs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.inprocess import InProcess, inprocess_app, sse_events
+
+from antiphon.errors import UnavailableError
+from antiphon.store.memory import MemoryStore
+
+FULL = UnavailableError("The store cannot be written now.", retry_after=3)
+
+
+def breaking(monkeypatch: pytest.MonkeyPatch, method: str, error: Exception) -> None:
+    async def fails(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(MemoryStore, method, fails)
+
+
+async def request(api: InProcess, **fields: Any) -> Any:
+    return await api.client.post("/responses", json={"model": "scripted", "input": "!COUNT 3", **fields})
+
+
+@pytest.mark.requirement("store:fault:whole")
+@pytest.mark.parametrize(("error", "status"), [(FULL, 503), (RuntimeError("secret"), 500)])
+async def test_an_answer_that_cannot_be_stored_is_an_error_and_not_a_200(monkeypatch, error, status):
+    async with inprocess_app() as api:
+        breaking(monkeypatch, "create_finished_response", error)
+        reply = await request(api)
+        assert reply.status_code == status
+        assert "secret" not in reply.text
+        assert ("retry-after" in reply.headers) == (status == 503)
+        assert (await request(api, store=False)).json()["status"] == "completed"
+        assert api.service.admission.running == 0
+
+
+@pytest.mark.requirement("store:fault:begin")
+async def test_a_stream_that_cannot_be_begun_in_the_store_is_an_error_before_any_event(monkeypatch):
+    async with inprocess_app() as api:
+        breaking(monkeypatch, "create_response", FULL)
+        reply = await request(api, stream=True)
+        assert reply.status_code == 503
+        assert reply.headers["content-type"] == "application/json"
+        assert api.service.admission.running == 0
+
+
+@pytest.mark.requirement("store:fault:end")
+@pytest.mark.parametrize(("error", "code"), [(FULL, "service_unavailable"), (RuntimeError("secret"), "server_error")])
+async def test_a_stream_whose_end_cannot_be_stored_ends_as_failed(monkeypatch, error, code):
+    async with inprocess_app() as api:
+        breaking(monkeypatch, "finish_response", error)
+        reply = await request(api, stream=True)
+        events = sse_events(reply.content)
+        assert [event["sequence_number"] for event in events] == list(range(len(events)))
+        assert [event["type"] for event in events[-2:]] == ["error", "response.failed"]
+        assert events[-1]["response"]["error"]["code"] == code
+        assert "secret" not in reply.text
+        assert api.service.admission.running == 0
