@@ -66,6 +66,7 @@ _ERRORS: dict[int, type[APIError]] = {
 }
 _DIRECTIVE = re.compile(r"^!([A-Z]+)(\d*)(?: (.*))?$")
 _WORD = re.compile(r"\S+\s*|\s+")
+_NO_TOKENS = (ToolCallStart, RawItemDelta)
 
 
 class _Fault(Struct, frozen=True):
@@ -130,6 +131,8 @@ class ScriptedEngine(Engine):
     async def generate(self, turn: PreparedTurn) -> AsyncGenerator[Sequence[Delta]]:
         """The script of the prompt, cut at the token limit; in bursts where it has no pauses."""
         script = _write_script(turn.prompt)
+        if turn.prompt.sampling.top_logprobs is not None:
+            script.pieces = [_with_logprobs(piece) for piece in script.pieces]
         limit = turn.prompt.max_output_tokens
         room = self._capabilities.context_length - turn.input_tokens
         limit = room if limit is None else min(limit, room)
@@ -141,7 +144,7 @@ class ScriptedEngine(Engine):
                 if burst:
                     yield burst
                 raise EngineError("The engine died." if piece.silent else "The scripted engine failed, as asked.")
-            if not isinstance(piece, ToolCallStart | RawItemDelta):
+            if not isinstance(piece, _NO_TOKENS):
                 if count == limit:
                     reason = "length"
                     break
@@ -161,10 +164,10 @@ def _count(messages: Sequence[ChatMessage]) -> int:
     total = len(messages)
     for message in messages:
         content = message.content
-        length = len(content) if isinstance(content, str) else len(encode(content))
-        for call in message.tool_calls:
-            length += len(call.name) + len(call.arguments)
-        total += -(-(length + len(message.reasoning)) // CHARACTERS_A_TOKEN)
+        length = len(message.reasoning) + (len(content) if isinstance(content, str) else len(encode(content)))
+        if message.tool_calls:
+            length += sum(len(call.name) + len(call.arguments) for call in message.tool_calls)
+        total += -(-length // CHARACTERS_A_TOKEN)
     return total
 
 
@@ -311,7 +314,14 @@ def _split(text: str) -> list[str]:
 
 
 def _words(text: str) -> list[Delta | _Fault]:
-    return [TextDelta(word, [Logprob(word, list(word.encode()), 0.0, [])]) for word in _split(text)]
+    return [TextDelta(word) for word in _split(text)]
+
+
+def _with_logprobs(piece: Delta | _Fault) -> Delta | _Fault:
+    """Text as a certain token."""
+    if not isinstance(piece, TextDelta):
+        return piece
+    return TextDelta(piece.text, [Logprob(piece.text, list(piece.text.encode()), 0.0, [])])
 
 
 def render_chatml(messages: Sequence[ChatMessage]) -> str:

@@ -6,6 +6,7 @@ Labels never hold an id or a key. Times are seconds of the monotonic clock.
 from __future__ import annotations
 
 import structlog
+from msgspec import Struct
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from antiphon.protocol.response import Usage
@@ -15,6 +16,17 @@ __all__ = ["Telemetry"]
 
 _log = structlog.get_logger("antiphon")
 _LATENCY = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+
+
+class _ModelMetrics(Struct):
+    """The metrics of one model: a look-up by label costs more than the counting itself."""
+
+    running: Gauge
+    prompt: Counter
+    cached: Counter
+    generated: Counter
+    first: Histogram
+    whole: Histogram
 
 
 class Telemetry(Observer):
@@ -32,6 +44,8 @@ class Telemetry(Observer):
         def histogram(name: str, text: str, names: list[str]) -> Histogram:
             return Histogram(f"antiphon:{name}", text, names, registry=self._registry, buckets=_LATENCY)
 
+        self._models: dict[str, _ModelMetrics] = {}
+        self._requests: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._running = Gauge(
             "antiphon:num_requests_running", "Responses being generated.", labels, registry=self._registry
         )
@@ -57,21 +71,22 @@ class Telemetry(Observer):
 
     def response_started(self, model: str) -> None:
         """Count it in."""
-        self._running.labels(model).inc()
+        self._model(model).running.inc()
 
     def first_token(self, model: str, seconds: float) -> None:
         """Record the time to the first token."""
-        self._first.labels(model).observe(seconds)
+        self._model(model).first.observe(seconds)
 
     def response_ended(self, model: str, status: str, reason: str | None, usage: Usage | None, seconds: float) -> None:
         """Count it out, with its tokens."""
-        self._running.labels(model).dec()
+        of_model = self._model(model)
+        of_model.running.dec()
         self._ended.labels(model, reason or status).inc()
-        self._whole.labels(model).observe(seconds)
+        of_model.whole.observe(seconds)
         if usage is not None:
-            self._prompt.labels(model).inc(usage.input_tokens)
-            self._cached.labels(model).inc(usage.input_tokens_details.cached_tokens)
-            self._generated.labels(model).inc(usage.output_tokens)
+            of_model.prompt.inc(usage.input_tokens)
+            of_model.cached.inc(usage.input_tokens_details.cached_tokens)
+            of_model.generated.inc(usage.output_tokens)
 
     def store_commit(self, seconds: float) -> None:
         """Record how long a write took."""
@@ -83,9 +98,27 @@ class Telemetry(Observer):
 
     def http_request(self, handler: str, method: str, status: int, seconds: float) -> None:
         """Count one HTTP request; `handler` is the route, never the path."""
-        self._http.labels(handler, method, f"{status // 100}xx").inc()
-        self._http_time.labels(handler, method).observe(seconds)
+        key = (handler, method, status // 100)
+        found = self._requests.get(key)
+        if found is None:
+            found = self._http.labels(handler, method, f"{key[2]}xx"), self._http_time.labels(handler, method)
+            self._requests[key] = found
+        found[0].inc()
+        found[1].observe(seconds)
 
     def exposition(self) -> bytes:
         """The metrics in Prometheus's text format."""
         return generate_latest(self._registry)
+
+    def _model(self, name: str) -> _ModelMetrics:
+        found = self._models.get(name)
+        if found is None:
+            found = self._models[name] = _ModelMetrics(
+                running=self._running.labels(name),
+                prompt=self._prompt.labels(name),
+                cached=self._cached.labels(name),
+                generated=self._generated.labels(name),
+                first=self._first.labels(name),
+                whole=self._whole.labels(name),
+            )
+        return found

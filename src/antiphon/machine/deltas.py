@@ -1,6 +1,7 @@
 """What an engine yields while it generates; the assembler turns these into events.
 
 Engines yield them in lists: what came together stays together, so that a burst costs one turn of the event loop.
+They are many and never in a cycle, so the garbage collector need not see them (`gc=False`).
 """
 
 from __future__ import annotations
@@ -24,26 +25,26 @@ __all__ = [
 ]
 
 
-class TextDelta(Struct, frozen=True):
+class TextDelta(Struct, frozen=True, gc=False):
     """More text of the answer; `logprobs` holds one entry a token where they were asked for."""
 
     text: str
     logprobs: list[Logprob] | None = None
 
 
-class ReasoningDelta(Struct, frozen=True):
+class ReasoningDelta(Struct, frozen=True, gc=False):
     """More of the model's thinking."""
 
     text: str
 
 
-class RefusalDelta(Struct, frozen=True):
+class RefusalDelta(Struct, frozen=True, gc=False):
     """More of a refusal."""
 
     text: str
 
 
-class ToolCallStart(Struct, frozen=True):
+class ToolCallStart(Struct, frozen=True, gc=False):
     """A call begins: of a function, or (`custom`) of a custom tool."""
 
     name: str
@@ -51,19 +52,19 @@ class ToolCallStart(Struct, frozen=True):
     namespace: str | None = None
 
 
-class ToolCallDelta(Struct, frozen=True):
+class ToolCallDelta(Struct, frozen=True, gc=False):
     """More of the arguments (JSON text), or of a custom tool's input, of the call begun last."""
 
     text: str
 
 
-class RawItemDelta(Struct, frozen=True):
+class RawItemDelta(Struct, frozen=True, gc=False):
     """A whole output item of a type that the assembler does not build; an item without an id gets one."""
 
     body: dict[str, Any]
 
 
-class TokenUsage(Struct, frozen=True):
+class TokenUsage(Struct, frozen=True, gc=False):
     """Tokens of one turn, as the engine counted them."""
 
     input_tokens: int
@@ -72,7 +73,7 @@ class TokenUsage(Struct, frozen=True):
     reasoning_tokens: int = 0
 
 
-class Stop(Struct, frozen=True):
+class Stop(Struct, frozen=True, gc=False):
     """The last delta of a turn. `reason` is `stop` (the model ended its turn) or `length` (a limit cut it)."""
 
     reason: str

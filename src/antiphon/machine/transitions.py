@@ -140,7 +140,7 @@ class Transitions:
         kind = type(event)
         row = PART.get(kind)
         if row is not None:
-            self._move_part(event, row)
+            self._move_part(event, kind, row)
         elif kind in ITEM:
             self._move_item(event, kind, ITEM[kind])
         elif isinstance(event, e.OutputItemAdded):
@@ -193,19 +193,20 @@ class Transitions:
         holder = self._item_state(event.output_index)
         if state is None or holder not in PART_HOLDERS[state]:
             raise IllegalTransitionError(f"{kind.__name__} of that part while the item is {holder}")
-        key = _part_key(event)
+        key = _part_key(event, kind)
         if key in self._parts or (key[2] and (key[0], key[1], key[2] - 1) not in self._parts):
             raise IllegalTransitionError(f"part index {key[2]} is taken or leaves a gap")
         self._parts[key] = state
         self._open_parts[key[1]] = self._open_parts.get(key[1], 0) + 1
 
-    def _move_part(self, event: Any, row: dict[str, str]) -> None:
-        key = _part_key(event)
+    def _move_part(self, event: Any, kind: type, row: dict[str, str]) -> None:
+        key = _part_key(event, kind)
         state = self._parts.get(key)
         following = row.get(state) if state is not None else None
         if following is None or self._response != IN_PROGRESS:
-            raise IllegalTransitionError(f"{type(event).__name__} while the part is {state or 'absent'}")
-        self._check_id(key[1], event.item_id)
+            raise IllegalTransitionError(f"{kind.__name__} while the part is {state or 'absent'}")
+        if self._ids[key[1]] != event.item_id:
+            raise _other_id(key[1])
         if following is not state:
             self._parts[key] = following
             if following == "done":
@@ -218,11 +219,15 @@ class Transitions:
 
     def _check_id(self, index: int, identity: str) -> None:
         if not 0 <= index < len(self._ids) or self._ids[index] != identity:
-            raise IllegalTransitionError(f"item {index} has another id")
+            raise _other_id(index)
 
 
-def _part_key(event: Any) -> tuple[bool, int, int]:
-    if type(event) in _SUMMARY_EVENTS:
+def _other_id(index: int) -> IllegalTransitionError:
+    return IllegalTransitionError(f"item {index} has another id")
+
+
+def _part_key(event: Any, kind: type) -> tuple[bool, int, int]:
+    if kind in _SUMMARY_EVENTS:
         return True, event.output_index, event.summary_index
     return False, event.output_index, event.content_index
 

@@ -1,13 +1,15 @@
 """Histories by `previous_response_id`: walks of the chain, with the converted turns kept in memory.
 
-A turn's items are read from the store and converted once; the next turn of the chain finds them here, so that what a
-turn costs does not grow with the depth of the chain, but for handing over the messages themselves.
+A turn's items are read from the store and converted once. The newest turn of a chain is also kept joined with all
+before it, and the next one goes on from there, so that what a turn costs does not grow with the depth of the chain, but
+for handing over the messages themselves.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 from msgspec import Struct
 
@@ -20,9 +22,12 @@ from antiphon.protocol.items import (
 )
 from antiphon.store.base import ChainTurn, Scope, Store
 
-__all__ = ["History", "Turn", "convert_turn"]
+__all__ = ["History", "Turn", "convert_turn", "join"]
 
 MAX_CACHED_CHARACTERS = 64 * 1024 * 1024
+
+TURN_CHARACTERS = 2048
+"""What a turn is counted for beside its text: many short ones must not take more memory than the bound means."""
 
 
 class Turn(Struct, frozen=True):
@@ -35,46 +40,84 @@ class Turn(Struct, frozen=True):
     size: int
 
 
-class History:
-    """Reads chains; a least-recently-used cache of turns, bounded by their text."""
+class _Cache:
+    """Turns by tenant and id, the least recently used dropped first when their text is more than the bound."""
 
-    def __init__(self, store: Store, max_characters: int = MAX_CACHED_CHARACTERS) -> None:
-        self._store = store
+    def __init__(self, max_characters: int) -> None:
         self._max = max_characters
         self._turns: OrderedDict[tuple[str, str], Turn] = OrderedDict()
         self._size = 0
 
-    async def chain(self, scope: Scope, response_id: str) -> list[Turn]:
+    def get(self, scope: Scope, response_id: str) -> Turn | None:
+        """Find a turn; that counts as a use."""
+        key = (scope.tenant, response_id)
+        turn = self._turns.get(key)
+        if turn is not None:
+            self._turns.move_to_end(key)
+        return turn
+
+    def put(self, scope: Scope, turn: Turn) -> None:
+        """Keep a turn."""
+        self.drop(scope, turn.id)
+        self._size += turn.size + TURN_CHARACTERS
+        self._turns[scope.tenant, turn.id] = turn
+        while self._size > self._max and len(self._turns) > 1:
+            _, oldest = self._turns.popitem(last=False)
+            self._size -= oldest.size + TURN_CHARACTERS
+
+    def drop(self, scope: Scope, response_id: str) -> Turn | None:
+        """Take a turn out."""
+        turn = self._turns.pop((scope.tenant, response_id), None)
+        if turn is not None:
+            self._size -= turn.size + TURN_CHARACTERS
+        return turn
+
+
+class History:
+    """Reads chains; keeps single turns, and the ends of chains as wholes, each bounded by their text."""
+
+    def __init__(self, store: Store, max_characters: int = MAX_CACHED_CHARACTERS) -> None:
+        self._store = store
+        self._turns = _Cache(max_characters)
+        self._wholes = _Cache(max_characters)
+
+    async def upto(self, scope: Scope, response_id: str) -> Turn | None:
+        """That response and all its ancestors as one turn; None where there is none in this scope."""
+        whole = self._wholes.get(scope, response_id)
+        if whole is None:
+            turns = await self._chain(scope, response_id)
+            if not turns:
+                return None
+            whole = _whole(turns)
+            self._wholes.put(scope, whole)
+        return whole
+
+    def remember(self, scope: Scope, turn: Turn) -> None:
+        """Keep a turn that has just ended; where its parent was the end of a chain, it is so now."""
+        self._turns.put(scope, turn)
+        if turn.parent_id is not None:
+            before = self._wholes.drop(scope, turn.parent_id)
+            if before is not None:
+                self._wholes.put(scope, _whole([before, turn]))
+
+    def forget(self, scope: Scope, response_id: str) -> None:
+        """Drop a deleted response's turn; descendants read it from the store again if they need it."""
+        self._turns.drop(scope, response_id)
+        self._wholes.drop(scope, response_id)
+
+    async def _chain(self, scope: Scope, response_id: str) -> list[Turn]:
         """The turns from the oldest ancestor to that response; empty where there is none in this scope."""
         turns: list[Turn] = []
         identity: str | None = response_id
         while identity is not None:
-            key = (scope.tenant, identity)
-            turn = self._turns.get(key)
+            turn = self._turns.get(scope, identity)
             if turn is None:
                 turns.reverse()
                 return await self._load(scope, identity) + turns
-            self._turns.move_to_end(key)
             turns.append(turn)
             identity = turn.parent_id
         turns.reverse()
         return turns
-
-    def remember(self, scope: Scope, turn: Turn) -> None:
-        """Keep a turn that has just ended."""
-        key = (scope.tenant, turn.id)
-        old = self._turns.pop(key, None)
-        self._size += turn.size - (old.size if old is not None else 0)
-        self._turns[key] = turn
-        while self._size > self._max and len(self._turns) > 1:
-            _, dropped = self._turns.popitem(last=False)
-            self._size -= dropped.size
-
-    def forget(self, scope: Scope, response_id: str) -> None:
-        """Drop a deleted response's turn; descendants read it from the store again if they need it."""
-        dropped = self._turns.pop((scope.tenant, response_id), None)
-        if dropped is not None:
-            self._size -= dropped.size
 
     async def _load(self, scope: Scope, response_id: str) -> list[Turn]:
         stored = await self._store.chain(scope, response_id)
@@ -84,8 +127,25 @@ class History:
             turn = convert_turn(row, before)
             before = turn.conversation
             turns.append(turn)
-            self.remember(scope, turn)
+            self._turns.put(scope, turn)
         return turns
+
+
+def join(parts: Sequence[Conversation]) -> Conversation:
+    """Consecutive parts of a history as one; there must be at least one."""
+    return Conversation(
+        system=tuple(chain.from_iterable(part.system for part in parts)),
+        messages=tuple(chain.from_iterable(part.messages for part in parts)),
+        open_turn=parts[-1].open_turn,
+        media=frozenset[str]().union(*(part.media for part in parts)),
+        substance=any(part.substance for part in parts),
+    )
+
+
+def _whole(turns: Sequence[Turn]) -> Turn:
+    last = turns[-1]
+    conversation = join([turn.conversation for turn in turns])
+    return Turn(last.id, last.parent_id, conversation, last.open_calls, sum(turn.size for turn in turns))
 
 
 def convert_turn(row: ChainTurn, before: Conversation) -> Turn:
@@ -106,8 +166,3 @@ def open_calls(output: Iterable[Item]) -> tuple[str, ...]:
         for item in output
         if isinstance(item, FunctionCall | CustomToolCall) and item.status != "incomplete"
     )
-
-
-def conversations(turns: Sequence[Turn]) -> list[Conversation]:
-    """The converted parts of a chain, in order."""
-    return [turn.conversation for turn in turns]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import aclosing
+from itertools import accumulate
 from typing import Any
 
 from msgspec import Struct
@@ -32,17 +33,16 @@ __all__ = ["Run", "RunPlan", "output_items"]
 class RunPlan(Struct):
     """All that a run needs, after every check.
 
-    `own_items` are the request's items, `input_items` their rows, `previous` what the history before them left open.
-    `store` is None where the response is not kept.
+    `own` are the request's items as messages, after what the history left open, and `input_items` their rows. `store`
+    is None where the response is not kept.
     """
 
     scope: Scope
     engine: Engine
     turn: PreparedTurn
     response: Response
-    own_items: list[Item]
+    own: Conversation
     input_items: list[StoredItem]
-    previous: Conversation
     stream: bool
     dialect: str
     logprobs: bool
@@ -65,6 +65,7 @@ class Run:
         self._task: asyncio.Task[None] | None = None
         self._generating = False
         self._left = False
+        self._stored_body: bytes | None = None
 
     @property
     def id(self) -> str:
@@ -80,19 +81,21 @@ class Run:
         self.log.open()
         if self.plan.stream and self.plan.store is not None:
             began = time.monotonic()
-            await self.plan.store.create_response(self.plan.scope, self._new_row())
+            await self.plan.store.create_response(self.plan.scope, self._new_row(encode(self.plan.response)))
             self._observer.store_commit(time.monotonic() - began)
         self.live.publish()
 
     async def run(self) -> None:
         """Generate to the end and commit it."""
         self._task = asyncio.current_task()
-        if self._left:
-            self._assembler.cancel()
-        else:
-            await self._generate()
-        await self._commit()
-        self.live.close()
+        try:
+            if self._left:
+                self._assembler.cancel()
+            else:
+                await self._generate()
+            await self._commit()
+        finally:
+            self.live.close()
 
     def leave(self) -> None:
         """The client left: stop the engine; the response is kept as cancelled, with what was generated."""
@@ -102,7 +105,7 @@ class Run:
 
     def body(self) -> bytes:
         """The JSON of the response as it stands."""
-        return encode(self.log.snapshot())
+        return self._stored_body or encode(self.log.snapshot())
 
     async def _generate(self) -> None:
         self._generating = True
@@ -127,7 +130,7 @@ class Run:
             async for deltas in batches:
                 if first:
                     first = False
-                    self._observer.first_token(plan.response.model, time.monotonic() - self._started_at)
+                    self._observer.first_token(plan.engine.name, time.monotonic() - self._started_at)
                 if assembler.feed(deltas):
                     break
                 self.live.publish()
@@ -141,10 +144,13 @@ class Run:
             return
         began = time.monotonic()
         try:
+            finished = self._finished_row()
             if self.plan.stream:
-                await store.finish_response(self.plan.scope, self._finished_row())
+                await store.finish_response(self.plan.scope, finished)
             else:
-                await store.create_finished_response(self.plan.scope, self._new_row(), self._finished_row())
+                # Nobody saw it begin: the one snapshot that is kept is the final one.
+                await store.create_finished_response(self.plan.scope, self._new_row(finished.snapshot), finished)
+            self._stored_body = finished.snapshot
         except APIError as error:
             self._refuse(error)
         except Exception as error:  # noqa: BLE001 - a client must never wait for an end that cannot be kept
@@ -158,14 +164,14 @@ class Run:
         self.log.retract_end()
         self.log.fail(_response_error(error))
 
-    def _new_row(self) -> NewResponse:
+    def _new_row(self, snapshot: bytes) -> NewResponse:
         response = self.plan.response
         return NewResponse(
             id=response.id,
             parent_id=response.previous_response_id,
             status="in_progress",
             created_at=response.created_at,
-            snapshot=encode(response),
+            snapshot=snapshot,
             input_items=self.plan.input_items,
         )
 
@@ -191,12 +197,8 @@ def _raw_item(body: Any) -> RawItem:
 
 
 def _batch(frames: list[bytes]) -> EventBatch:
-    offsets: list[int] = []
-    position = 0
-    for frame in frames:
-        offsets.append(position)
-        position += len(frame)
-    return EventBatch(0, b"".join(frames), offsets)
+    ends = accumulate(map(len, frames))
+    return EventBatch(0, b"".join(frames), [0, *ends][:-1])
 
 
 def _response_error(error: APIError) -> ResponseError:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from antiphon.engines.registry import Registry
-from antiphon.errors import APIError, EngineUnavailableError, InvalidRequestError, NotFoundError
+from antiphon.errors import EngineUnavailableError, InvalidRequestError, NotFoundError
 from antiphon.machine.opening import open_response
 from antiphon.prompt.messages import EMPTY, Conversation, MessageBuilder
 from antiphon.protocol.ids import is_id, new_id
@@ -16,7 +16,7 @@ from antiphon.protocol.json import encode
 from antiphon.protocol.request import CreateResponse, decode_create_response
 from antiphon.protocol.response import TERMINAL_STATUSES, ResponseError, decode_response
 from antiphon.runtime.admission import Admission
-from antiphon.runtime.history import History, Turn, open_calls
+from antiphon.runtime.history import History, Turn, join, open_calls
 from antiphon.runtime.inputs import answered_calls, resolve_items, stored_items
 from antiphon.runtime.observer import Observer
 from antiphon.runtime.planning import build_prompt, prepare
@@ -100,7 +100,7 @@ class Service:
             self.admission.leave()
             raise
         self._runs[scope.tenant, run.id] = run
-        self.observer.response_started(run.plan.response.model)
+        self.observer.response_started(run.plan.engine.name)
         return run
 
     def launch(self, run: Run) -> asyncio.Task[None]:
@@ -186,9 +186,8 @@ class Service:
         history = await self._load_history(scope, request)
         own = await resolve_items(self.store, scope, request.items)
         _check_outputs(history, own)
-        previous = history[-1].conversation if history else EMPTY
-        parts = [turn.conversation for turn in history]
-        parts.append(_convert(own, previous))
+        new = _convert(own, history.conversation if history is not None else EMPTY)
+        parts = [new] if history is None else [history.conversation, new]
         if request.instruction_items:
             parts.insert(0, _convert(request.instruction_items, EMPTY))
         check_substance(parts, request.instructions)
@@ -200,19 +199,18 @@ class Service:
             engine=engine,
             turn=turn,
             response=open_response(request, response_id=new_id("resp"), model=model, created_at=int(time.time())),
-            own_items=own,
+            own=new,
             input_items=stored_items(own) if store is not None else [],
-            previous=previous,
             stream=request.stream,
             dialect=dialect,
             logprobs=LOGPROBS in request.include,
             store=store,
         )
 
-    async def _load_history(self, scope: Scope, request: CreateResponse) -> list[Turn]:
+    async def _load_history(self, scope: Scope, request: CreateResponse) -> Turn | None:
         identity = request.previous_response_id
         if identity is None:
-            return []
+            return None
         store = self._require_store("previous_response_id")
         parent = await store.get_response(scope, identity) if _is_response_id(identity) else None
         if parent is None or self._history is None:
@@ -223,10 +221,10 @@ class Service:
                 param="previous_response_id",
                 code="response_in_progress",
             )
-        turns = await self._history.chain(scope, identity)
-        if not turns:
+        history = await self._history.upto(scope, identity)
+        if history is None:
             raise previous_not_found(identity)
-        return turns
+        return history
 
     async def _drive(self, run: Run) -> None:
         plan = run.plan
@@ -242,7 +240,7 @@ class Service:
             details, error = response.incomplete_details, response.error
             reason = details.reason if details is not None else error.code if error is not None else None
             self.observer.response_ended(
-                response.model, response.status, reason, response.usage, time.monotonic() - began
+                plan.engine.name, response.status, reason, response.usage, time.monotonic() - began
             )
 
     async def _stored(self, store: Store, scope: Scope, response_id: str) -> StoredResponse:
@@ -277,7 +275,7 @@ class Service:
             await asyncio.sleep(SWEEP_SECONDS)
             try:
                 await store.sweep(time.time())
-            except APIError as error:
+            except Exception as error:  # noqa: BLE001 - the next sweep may succeed
                 self.observer.fault("the store could not be swept", error)
 
 
@@ -289,24 +287,21 @@ def _convert(items: Sequence[Item], previous: Conversation) -> Conversation:
 
 def _turn(plan: RunPlan) -> Turn:
     output = output_items(plan.response)
-    builder = MessageBuilder(plan.previous)
-    builder.add(plan.own_items)
-    builder.add(output)
     size = sum(len(row.body) for row in plan.input_items) + len(plan.response.output_text or "")
     return Turn(
         plan.response.id,
         plan.response.previous_response_id,
-        builder.conversation(),
+        join([plan.own, _convert(output, plan.own)]),
         open_calls(output),
         size,
     )
 
 
-def _check_outputs(history: Sequence[Turn], own: Sequence[Item]) -> None:
-    if not history or not history[-1].open_calls:
+def _check_outputs(history: Turn | None, own: Sequence[Item]) -> None:
+    if history is None or not history.open_calls:
         return
     answered = answered_calls(own)
-    for call_id in history[-1].open_calls:
+    for call_id in history.open_calls:
         if call_id not in answered:
             raise InvalidRequestError(
                 f"No tool output found for function call {call_id}.", param="input", code="missing_tool_output"

@@ -1,0 +1,92 @@
+"""What a probe is, and the servers that the probes share."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from tests.bench.process import Cores, Target, antiphon, ruler
+from tests.bench.report import Figure
+
+__all__ = ["Bench", "Probe", "per_cpu_second"]
+
+CLIENTS = 16
+MODEL = "scripted"
+
+
+class Bench:
+    """One run: starts each server when it is first asked for, and ends them all together."""
+
+    def __init__(self, *, quick: bool) -> None:
+        self.quick = quick
+        self.cores = Cores()
+        self._stack = contextlib.ExitStack()
+        self._started: dict[str, Target] = {}
+        self.directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="antiphon-bench-")))
+
+    def seconds(self, whole: float) -> float:
+        """A duration, shorter in a quick run."""
+        return whole / 8 if self.quick else whole
+
+    def memory(self) -> Target:
+        """Antiphon over the scripted engine, the store in memory."""
+        return self._antiphon("memory", "memory")
+
+    def sqlite(self) -> Target:
+        """The same over SQLite, with its durability."""
+        return self._antiphon("sqlite", str(self.database))
+
+    @property
+    def database(self) -> Path:
+        """The file of the SQLite store."""
+        return self.directory / "state.db"
+
+    def ruler(self) -> Target:
+        """The raw ASGI application."""
+        if "ruler" not in self._started:
+            self._started["ruler"] = self._stack.enter_context(ruler(self.cores))
+        return self._started["ruler"]
+
+    def close(self) -> None:
+        """End the servers and remove what they stored."""
+        self._stack.close()
+        self.cores.release()
+
+    def _antiphon(self, name: str, store: str) -> Target:
+        if name not in self._started:
+            arguments = ["--model", MODEL, "--store", store, "--data-dir", str(self.directory)]
+            self._started[name] = self._stack.enter_context(antiphon(self.cores, arguments))
+        return self._started[name]
+
+
+class Probe:
+    """Measures some figures, one sample of each a round."""
+
+    name = ""
+
+    def __init__(self) -> None:
+        self.figures: list[Figure] = []
+
+    def figure(self, title: str, unit: str, **details: object) -> Figure:
+        """A figure of this probe, in the order of the table."""
+        figure = Figure(f"{self.name}.{len(self.figures) + 1}", title, unit, **details)  # pyright: ignore[reportArgumentType]
+        self.figures.append(figure)
+        return figure
+
+    async def prepare(self, bench: Bench) -> None:
+        """Start what is needed and warm it up."""
+
+    async def round(self, bench: Bench) -> None:
+        """Take one sample of each figure."""
+
+    def conclude(self) -> None:
+        """Work out the figures that are made of others."""
+
+
+async def per_cpu_second(target: Target, work: Callable[[], Awaitable[float]]) -> float:
+    """What `work` gave, for each CPU-second that the target spent on it."""
+    before = target.cpu()
+    done = await work()
+    return done / (target.cpu() - before)

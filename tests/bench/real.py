@@ -1,0 +1,5 @@
+from tests.bench.probe import Probe
+
+
+class Real(Probe):
+    name = "real"

@@ -1,0 +1,197 @@
+"""Probes of the traffic: whole answers, live events in bursts and one at a time, and replays."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tests.bench.load import Connection, connections, drive, get, post
+from tests.bench.probe import CLIENTS, MODEL, Bench, Probe, per_cpu_second
+from tests.bench.process import Target
+
+from antiphon.protocol.json import loads
+
+__all__ = ["Bursts", "Paced", "Posts", "Replay"]
+
+RESPONSES = "/v1/responses"
+WORDS = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
+LONG = 1000
+"""Words of a long answer."""
+
+
+def whole(text: str, **more: Any) -> bytes:
+    """A request for a whole answer."""
+    return post(RESPONSES, {"model": MODEL, "input": text, **more})
+
+
+def stream(text: str) -> bytes:
+    """A request for a stream."""
+    return post(RESPONSES, {"model": MODEL, "input": text, "stream": True})
+
+
+def ruled(count: int, size: int, pause: float = 0.0, join: int = 1) -> bytes:
+    """A request for a stream of the ruler's."""
+    return get(f"/stream?count={count}&size={size}&pause={pause}&join={join}")
+
+
+class Posts(Probe):
+    """Whole answers of 16 words at 16 clients, as `shared` floor measurements of such servers take them."""
+
+    name = "post"
+
+    def __init__(self) -> None:
+        super().__init__()
+        ceiling = "raw 21k, Starlette 14.6k"
+        self._raw = self.figure("POST, raw ASGI (the ruler)", "answers/CPU-s", beside=ceiling)
+        self._memory = self.figure("POST whole answers, memory", "answers/CPU-s", aim=4000, beside=ceiling)
+        self._sqlite = self.figure("POST whole answers, SQLite", "answers/CPU-s", aim=2000, beside="floor 4.4–4.6k")
+        self._unstored = self.figure("POST whole answers, store: false", "answers/CPU-s")
+
+    async def prepare(self, bench: Bench) -> None:
+        raw = post("/post", {"model": MODEL, "input": WORDS})
+        self._runs = [
+            (self._raw, bench.ruler(), raw),
+            (self._memory, bench.memory(), whole("!TEXT " + WORDS)),
+            (self._sqlite, bench.sqlite(), whole("!TEXT " + WORDS)),
+            (self._unstored, bench.memory(), whole("!TEXT " + WORDS, store=False)),
+        ]
+        for _, target, request in self._runs:
+            await drive(target.port, CLIENTS, bench.seconds(0.8), lambda request=request: request)
+
+    async def round(self, bench: Bench) -> None:
+        for figure, target, request in self._runs:
+
+            async def work(target: Target = target, request: bytes = request) -> float:
+                return (await drive(target.port, CLIENTS, bench.seconds(2.0), lambda: request)).answers
+
+            figure.samples.append(await per_cpu_second(target, work))
+
+
+async def _events(target: Target, request: bytes, seconds: float) -> float:
+    async def work() -> float:
+        return (await drive(target.port, CLIENTS, seconds, lambda: request)).events
+
+    return await per_cpu_second(target, work)
+
+
+class Bursts(Probe):
+    """Live events as fast as they come: streams of 1,000 words, of which the engine gives many at once."""
+
+    name = "burst"
+
+    def __init__(self) -> None:
+        super().__init__()
+        aim = "raw uncoalesced 264k, coalesced 780k"
+        self._memory = self.figure("live events in bursts, memory", "events/CPU-s", aim=110_000, beside=aim)
+        self._sqlite = self.figure("live events in bursts, SQLite", "events/CPU-s", beside=aim)
+
+    async def prepare(self, bench: Bench) -> None:
+        self._request = stream(f"!COUNT {LONG}")
+        for target in (bench.memory(), bench.sqlite()):
+            await _events(target, self._request, bench.seconds(0.5))
+
+    async def round(self, bench: Bench) -> None:
+        for figure, target in ((self._memory, bench.memory()), (self._sqlite, bench.sqlite())):
+            figure.samples.append(await _events(target, self._request, bench.seconds(1.5)))
+
+
+class Paced(Probe):
+    """Live events one at a time, beside a raw sender of frames of the same size with the same pauses.
+
+    A pause of 1 µs is one turn of the event loop: every event is a wake-up and a write of its own, without a timer.
+    """
+
+    name = "paced"
+    _PAUSE = 0.002
+    _TURN = 0.000_001
+
+    def __init__(self) -> None:
+        super().__init__()
+        more: dict[str, Any] = {"more_is_better": False, "digits": 1}
+        self._ours = self.figure("live events 2 ms apart, 16 streams", "CPU µs an event", **more)
+        self._raw = self.figure("the same, raw ASGI (the ruler)", "CPU µs an event", **more)
+        self._ratio = self.figure(
+            "events 2 ms apart, ours : raw", "ratio", more_is_better=False, digits=2, aim=1.5, beside="the line above"
+        )
+        self._turns = self.figure(
+            "live events, one a loop turn", "events/CPU-s", beside="81–120k uncoalesced; goal ≥ 40k"
+        )
+        self._raw_turns = self.figure("the same, raw ASGI (the ruler)", "events/CPU-s", beside="120k")
+        self._turn_ratio = self.figure(
+            "one a loop turn, ours : raw", "ratio", more_is_better=False, digits=2, beside="the line above"
+        )
+
+    async def prepare(self, bench: Bench) -> None:
+        count = LONG // 8 if bench.quick else LONG
+        ours = bench.memory()
+        async with connections(ours.port, 1) as opened:
+            sizes = await opened[0].request(stream(f"!COUNT {count}"))
+        size = round(sizes.bytes / sizes.events)
+        self._requests = {
+            self._ours.key: (ours, stream(f"!SLOW {self._PAUSE * 1000:g}\n!COUNT {count}")),
+            self._raw.key: (bench.ruler(), ruled(sizes.events, size, self._PAUSE)),
+            self._turns.key: (ours, stream(f"!SLOW {self._TURN * 1000:g}\n!COUNT {count}")),
+            self._raw_turns.key: (bench.ruler(), ruled(sizes.events, size, self._TURN)),
+        }
+        for key in (self._turns.key, self._raw_turns.key):
+            await _events(*self._requests[key], bench.seconds(0.3))
+
+    async def round(self, bench: Bench) -> None:
+        for figure in (self._ours, self._raw):
+            # One stream for each client: they take as long as their pauses.
+            rate = await _events(*self._requests[figure.key], 0)
+            figure.samples.append(1e6 / rate)
+        for figure in (self._turns, self._raw_turns):
+            figure.samples.append(await _events(*self._requests[figure.key], bench.seconds(1.0)))
+
+    def conclude(self) -> None:
+        if self._ours.value and self._raw.value:
+            self._ratio.samples.append(self._ours.value / self._raw.value)
+        if self._turns.value and self._raw_turns.value:
+            self._turn_ratio.samples.append(self._raw_turns.value / self._turns.value)
+
+
+class Replay(Probe):
+    """Stored events, sent again: all of a response of 1,000 words, and its second half."""
+
+    name = "replay"
+
+    def __init__(self) -> None:
+        super().__init__()
+        ceiling = "raw 264k, coalesced 780k"
+        self._raw = self.figure("raw ASGI, one write an event (the ruler)", "events/CPU-s", beside="264k")
+        self._joined = self.figure("raw ASGI, 64 events a write (the ruler)", "events/CPU-s", beside="780k at ten")
+        self._memory = self.figure("replayed events, memory", "events/CPU-s", aim=250_000, beside=ceiling)
+        self._sqlite = self.figure("replayed events, SQLite", "events/CPU-s", aim=250_000, beside=ceiling)
+        self._after = self.figure("replayed with starting_after, SQLite", "events/CPU-s", aim=250_000, beside=ceiling)
+
+    async def prepare(self, bench: Bench) -> None:
+        self._runs = [
+            (self._raw, bench.ruler(), ruled(LONG, 200)),
+            (self._joined, bench.ruler(), ruled(LONG, 200, join=64)),
+        ]
+        for target, figures in ((bench.memory(), (self._memory,)), (bench.sqlite(), (self._sqlite, self._after))):
+            async with connections(target.port, 1) as opened:
+                path = f"{RESPONSES}/{await _stored(opened[0])}?stream=true"
+                reply = await opened[0].request(get(path))
+                self._runs.append((figures[0], target, get(path)))
+                if len(figures) > 1:
+                    half = reply.events // 2
+                    self._runs.append((figures[1], target, get(f"{path}&starting_after={half}")))
+        for _, target, request in self._runs:
+            await _events(target, request, bench.seconds(0.2))
+
+    async def round(self, bench: Bench) -> None:
+        for figure, target, request in self._runs:
+            figure.samples.append(await _events(target, request, bench.seconds(0.8)))
+
+
+async def _stored(connection: Connection) -> str:
+    """The id of a fresh stored response of 1,000 words."""
+    reply = await connection.request(whole(f"!COUNT {LONG}"), keep=True)
+    return loads(reply.body)["id"]
+
+
+async def settle() -> None:
+    """Let servers finish what they do after an answer."""
+    await asyncio.sleep(0.05)
