@@ -66,11 +66,35 @@ async def test_meanwhile_callers_are_told_to_try_again(tiny: Make) -> None:
             await engine.prepare(ask("Hello"))
         assert caught.value.retry_after is not None
         assert caught.value.http_status == 503
-        with pytest.raises(EngineError):
-            async for _ in engine.generate(turn):
-                pass
-        await until(lambda: engine.ready, "the child is back")
+        deltas = [delta async for part in engine.generate(turn) for delta in part]
+        assert stop_of(deltas), "a turn that had not begun waits for the new child"
         await engine.prepare(ask("Hello"))
+
+
+@pytest.mark.requirement("engine:child:restart")
+async def test_turns_in_the_queue_outlive_a_restart(tiny: Make) -> None:
+    async with running(tiny(**ENDLESS), settings=Settings(threads=1, slots=1)) as engine:
+        stream = engine.generate(await engine.prepare(ask("Hello")))
+        await anext(stream)
+        queued = asyncio.create_task(collect(engine, ask("Hello", max_output_tokens=4)))
+        await until(lambda: engine._pool.waiting == 1, "the second turn is in the queue")
+        own_child().kill()
+        with pytest.raises(EngineError):
+            async for _ in stream:
+                pass
+        assert stop_of(await queued).usage.output_tokens == 4
+
+
+@pytest.mark.requirement("engine:child:restart")
+async def test_closing_ends_what_waits_for_a_restart(tiny: Make) -> None:
+    async with running(tiny()) as engine:
+        turn = await engine.prepare(ask("Hello"))
+        own_child().kill()
+        await until(lambda: not engine.ready, "the death is noticed")
+        waiting = asyncio.create_task(anext(engine.generate(turn)))
+        await engine.close()
+        with pytest.raises((EngineError, StopAsyncIteration)):
+            await waiting
 
 
 @pytest.mark.requirement("engine:child:restart")

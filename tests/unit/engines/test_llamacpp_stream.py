@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from antiphon.engines.llamacpp.client import ChildError, Client
+from antiphon.engines.llamacpp.client import ChildError, Client, NotBegunError
 from antiphon.engines.llamacpp.tokens import TokenCache, common_prefix
 from antiphon.engines.llamacpp.turn import TurnReader
 from antiphon.engines.llamacpp.wire import Candidate, Chunk, ErrorBody, Progress, Timings
@@ -78,6 +78,7 @@ async def test_a_broken_stream_is_an_engine_error(tmp_path: Path, parts: Sequenc
     async with answering(tmp_path, *parts) as client:
         with pytest.raises(EngineError) as caught:
             await chunks_of(client)
+        assert isinstance(caught.value, NotBegunError) == (len(parts) < 2 and HEAD not in parts)
         assert str(tmp_path) not in caught.value.message
         assert caught.value.message.startswith("The engine ")
 

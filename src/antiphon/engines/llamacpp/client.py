@@ -17,7 +17,7 @@ from antiphon.errors import EngineError
 from antiphon.protocol.json import encode
 from antiphon.protocol.sse import SSEError, SSEParser
 
-__all__ = ["ChildError", "Client"]
+__all__ = ["ChildError", "Client", "NotBegunError"]
 
 T = TypeVar("T")
 
@@ -35,6 +35,10 @@ class ChildError(Exception):
         self.status = status
         self.message = message
         self.type = type
+
+
+class NotBegunError(EngineError):
+    """The connection broke before the child answered anything; the call can be made again."""
 
 
 class Client:
@@ -82,6 +86,7 @@ class Client:
 
         Raises:
             ChildError: llama.cpp refuses the request.
+            NotBegunError: the child died before it answered.
             EngineError: the child died, or what it sent is not a stream of chunks.
         """
         parser = SSEParser()
@@ -95,7 +100,7 @@ class Client:
                 if chunks:
                     yield chunks
         except (aiohttp.ClientError, OSError):
-            raise EngineError(_DIED) from None
+            raise EngineError(_DIED) if response is not None else NotBegunError(_DIED) from None
         except (SSEError, msgspec.DecodeError):
             raise EngineError("The engine sent invalid data.") from None
         finally:

@@ -13,7 +13,7 @@ import msgspec
 
 from antiphon.engines.base import Capabilities, Engine, PreparedTurn
 from antiphon.engines.llamacpp import template
-from antiphon.engines.llamacpp.client import ChildError, Client
+from antiphon.engines.llamacpp.client import ChildError, Client, NotBegunError
 from antiphon.engines.llamacpp.diagnosis import check_model_file
 from antiphon.engines.llamacpp.memory import available_memory, fitting_context, read_header
 from antiphon.engines.llamacpp.pool import Share, TokenPool
@@ -41,10 +41,14 @@ _LAST_FIELDS = ["content", "tokens", "stop", "stop_type", "tokens_predicted", "t
 
 
 class LlamaTurn(PreparedTurn):
-    """A prompt as the child reads it. `max_tokens` is what may be generated; `primed` whether thinking is open."""
+    """A prompt as the child reads it. `max_tokens` is what may be generated; `primed` whether thinking is open.
+
+    `retried` tells that the child died once before it began this turn.
+    """
 
     max_tokens: int = 1
     primed: bool = False
+    retried: bool = False
 
 
 class LlamaCppEngine(Engine):
@@ -212,7 +216,9 @@ class LlamaCppEngine(Engine):
         self, turn: LlamaTurn, tokens: list[int], reader: TurnReader, share: Share
     ) -> AsyncGenerator[Sequence[Delta]]:
         """One completion, until the turn ends or has to make room for others."""
-        if self._supervisor.child is None:
+        # A turn that has not begun outlives a restart while it waits.
+        child = await self._supervisor.wait(self._settings.load_timeout)
+        if child is None:
             raise EngineError("The engine died before it generated.")
         body = self._completion(turn.prompt, tokens, turn.max_tokens - reader.generated)
         try:
@@ -226,6 +232,15 @@ class LlamaCppEngine(Engine):
                         return
         except ChildError:
             raise EngineError("The engine refused the prompt.") from None
+        except NotBegunError:
+            # Once only: the prompt itself may be what kills the child.
+            if turn.retried:
+                raise
+            turn.retried = True
+            # Its end is noticed a moment later than its broken socket.
+            await self._supervisor.ended(child)
+            share.step_back = True
+            return
         raise EngineError("The engine died while it generated.")
 
     async def _fit_context(self) -> None:

@@ -172,6 +172,7 @@ class Supervisor:
         self._directory: Path | None = None
         self._child: Child | None = None
         self._lives = 0
+        self._started = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.restarts = 0
 
@@ -191,6 +192,24 @@ class Supervisor:
         if child is None:
             raise EngineUnavailableError("The model is being loaded; try again shortly.", retry_after=1.0)
         return child
+
+    async def wait(self, timeout: float) -> Child | None:  # noqa: ASYNC109 - the caller has nothing else to bound
+        """The running child, after waiting for a restart for at most `timeout` seconds; None when there is none."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while self.child is None and self._task is not None:
+                    self._started.clear()
+                    await self._started.wait()
+        return self.child
+
+    async def ended(self, child: Child, timeout: float = 5.0) -> None:  # noqa: ASYNC109
+        """Wait for the end of a child that does not answer; one that does not end by itself is killed."""
+        try:
+            async with asyncio.timeout(timeout):
+                await child.wait()
+        except TimeoutError:
+            child.kill()
+            await child.wait()
 
     async def start(self) -> Child:
         """Start the first child and watch it from then on.
@@ -227,6 +246,7 @@ class Supervisor:
 
     async def _end(self) -> None:
         task, self._task = self._task, None
+        self._started.set()
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -244,6 +264,7 @@ class Supervisor:
         child = await Child.start(config, self._load_timeout)
         self._child = child
         self._on_child(child)
+        self._started.set()
         self._emit("ready", pid=child.pid, life=self._lives)
         return child
 

@@ -26,6 +26,9 @@ _OBJECT_ON_LINE = r"\n[ \t]*(\{|```)"
 _PARTIAL_ON_LINE = re.compile(r"\n[ \t]*`{1,2}\Z")
 _PARTIAL_AT_START = re.compile(r"(?:\A|\n)[ \t]*`{1,2}\Z")
 
+_MOST_REREAD: Final = 2**18
+"""Characters read twice after which only the markers count, so that no answer costs more than linear time."""
+
 _TEXT, _BLOCK, _OBJECT, _FENCE_OPEN, _FENCE_CLOSE = range(5)
 
 
@@ -41,6 +44,7 @@ class CallParser:
         self._open = open_marker
         self._close = close_marker
         markers = f"{re.escape(open_marker)}|{re.escape(close_marker)}"
+        self._markers = re.compile(markers)
         self._anywhere = re.compile(f"{markers}|{_OBJECT_ON_LINE}")
         self._at_start = re.compile(rf"{markers}|(?:\A|\n)[ \t]*(\{{|```)")
         self._state = _TEXT
@@ -49,6 +53,7 @@ class CallParser:
         self._block = False
         self._fenced = False
         self._block_had_call = False
+        self._reread = 0
         self._scanner = CallScanner(tools)
         self._undecided: list[str] = []
         self.calls = 0
@@ -93,7 +98,8 @@ class CallParser:
             self._fresh = False
 
     def _text(self, pieces: list[Piece]) -> bool:
-        match = (self._at_start if self._fresh else self._anywhere).search(self._held)
+        pattern = self._at_start if self._fresh else self._anywhere
+        match = (pattern if self._reread < _MOST_REREAD else self._markers).search(self._held)
         if match is None:
             limit = len(self._held) - max(partial_suffix(self._held, m) for m in (self._open, self._close))
             partial = (_PARTIAL_AT_START if self._fresh else _PARTIAL_ON_LINE).search(self._held)
@@ -105,7 +111,7 @@ class CallParser:
             return False
         start = len(self._held[: match.start()].rstrip())
         self._say(self._held[:start], pieces)
-        if match.group(1) is None:
+        if match.group() in (self._open, self._close):
             return self._marker(match, start, pieces)
         self._undecided = [self._held[start : match.start(1)]]
         self._held = self._held[match.start(1) :]
@@ -221,9 +227,11 @@ class CallParser:
 
     def _give_back(self, head: str, pieces: list[Piece]) -> bool:
         """What looked like a call is text; only its first characters are sure, the rest is read again."""
-        text = "".join(self._undecided) + self._held
+        read = "".join(self._undecided)
+        text = read + self._held
         self._undecided.clear()
         end = text.index(head) + len(head)
+        self._reread += max(0, len(read) - end)
         self._say(text[:end], pieces)
         self._held = text[end:]
         self._state = _TEXT
