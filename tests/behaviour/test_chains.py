@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.settings import Settings
-from support.inprocess import InProcess, inprocess_app
+from support.inprocess import InProcess, inprocess_app, sse_events
 
 requirement = pytest.mark.requirement
 both_stores = pytest.mark.parametrize("store", ["memory", "sqlite"])
@@ -83,6 +83,44 @@ async def test_deleting_an_ancestor_breaks_no_chain(store: str, tmp_path: Path) 
             await app.refused(404, "And?", previous_response_id=gone["id"])
         assert "The word is heron." in before
         assert await app.echo(previous_response_id=third["id"]) == before
+
+
+@requirement("client:chain:recall")
+@both_stores
+async def test_eviction_breaks_no_younger_response(store: str, tmp_path: Path) -> None:
+    few = Settings(responses_store_max_entries=2)
+    async with inprocess_app(settings=few, store=store, tmp_path=tmp_path) as app:
+        first = response = await app.create("The word is heron.")
+        for number in range(8):
+            response = await app.create(f"This is turn {number}.", previous_response_id=response["id"])
+        assert (await app.client.get(f"/responses/{first['id']}")).status_code == 404
+        prompt = await app.echo(previous_response_id=response["id"], store=False)
+        assert "The word is heron." in prompt
+        listed = await app.client.get(f"/responses/{response['id']}/input_items", params={"order": "asc"})
+        assert listed.json()["data"][0]["content"][0]["text"] == "The word is heron."
+    if store == "sqlite":
+        async with inprocess_app(settings=few, store=store, tmp_path=tmp_path) as app:
+            assert await app.echo(previous_response_id=response["id"], store=False) == prompt
+
+
+@requirement("client:chain:recall")
+@both_stores
+async def test_a_parent_that_goes_while_its_child_is_generated_breaks_nothing(store: str, tmp_path: Path) -> None:
+    async with inprocess_app(store=store, tmp_path=tmp_path) as app:
+        first = await app.create("The word is heron.")
+        second = await app.create("Keep it.", previous_response_id=first["id"])
+        for fields in ({"stream": True}, {}):
+            parent = await app.create("Go.", previous_response_id=second["id"])
+            body = {"model": "scripted", "input": "!SLOW 20\n!COUNT 9", "previous_response_id": parent["id"], **fields}
+            child = asyncio.create_task(app.client.post("/responses", json=body))
+            while not app.service.admission.running:
+                await asyncio.sleep(0)
+            assert (await app.client.delete(f"/responses/{parent['id']}")).status_code == 200
+            answer = await child
+            made = sse_events(answer.content)[-1]["response"] if fields else answer.json()
+            assert made["status"] == "completed"
+            prompt = await app.echo(previous_response_id=made["id"])
+            assert [text in prompt for text in ("The word is heron.", "Keep it.", "Go.", "!COUNT 9")] == [True] * 4
 
 
 @requirement("client:chain:recall")

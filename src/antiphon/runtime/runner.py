@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from itertools import accumulate
 from typing import Any
 
@@ -57,6 +57,8 @@ class Run:
         self.log = EventLog(plan.response, plan.dialect)
         self.live = LiveLog(self.log)
         self.refused: APIError | None = None
+        self.held = ExitStack()
+        """What is given back when the run has ended: the hold on the history that it continues."""
         self._observer = observer
         self._assembler = Assembler(
             self.log, logprobs=plan.logprobs, parallel_tool_calls=plan.turn.prompt.parallel_tool_calls

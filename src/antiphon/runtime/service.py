@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 from antiphon.engines.registry import Registry
 from antiphon.errors import EngineUnavailableError, InvalidRequestError, NotFoundError
@@ -93,12 +94,17 @@ class Service:
         """
         request = decode_create_response(body)
         self.admission.enter()
+        held = ExitStack()
         try:
+            if self.store is not None and request.previous_response_id is not None:
+                held.enter_context(self.store.retain(scope, request.previous_response_id))
             run = Run(await self._plan(scope, request, dialect or self.settings.dialect), self.observer)
             await run.begin()
         except BaseException:
+            held.close()
             self.admission.leave()
             raise
+        run.held = held
         self._runs[scope.tenant, run.id] = run
         self.observer.response_started(run.plan.engine.name)
         return run
@@ -234,6 +240,7 @@ class Service:
             if plan.store is not None and run.refused is None and self._history is not None:
                 self._history.remember(plan.scope, _turn(plan))
         finally:
+            run.held.close()
             self._runs.pop((plan.scope.tenant, run.id), None)
             self.admission.leave()
             response = plan.response
