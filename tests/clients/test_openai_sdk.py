@@ -296,6 +296,87 @@ def test_a_tool_loop_that_sends_everything_again(scripted: Target) -> None:
     assert answered.output_text == "FINAL: noted"
 
 
+@requirement("client:openai:replay-ids")
+def test_items_that_the_sdk_sends_again_keep_their_ids(scripted: Target) -> None:
+    question: Any = "!REASON Which city?\n!TEXT So\n" + CALL_WEATHER + "\n!CUSTOM note sunny"
+    asked: Any = {"model": "scripted", "tools": [WEATHER, NOTE]}
+    whole = scripted.responses.create(**asked, input=question)
+    with scripted.responses.stream(**asked, input=question) as stream:
+        helped = stream.get_final_response()
+    for response in (whole, helped):
+        outputs: list[Any] = []
+        for item in response.output:
+            if item.type in ("function_call", "custom_tool_call"):
+                outputs.append({"type": item.type + "_output", "call_id": item.call_id, "output": "ok"})  # type: ignore[union-attr]
+        again = scripted.responses.create(**asked, input=[*response.output, *outputs])  # type: ignore[list-item]
+        listed = list(scripted.responses.input_items.list(again.id, order="asc"))
+        assert [item.id for item in listed[:4]] == [item.id for item in response.output]
+        third = scripted.responses.create(**asked, input=[*listed, {"role": "user", "content": "And?"}])  # type: ignore[list-item]
+        relisted = list(scripted.responses.input_items.list(third.id, order="asc"))
+        assert [item.to_dict() for item in relisted[:-1]] == [item.to_dict() for item in listed]
+
+
+@requirement("client:openai:items")
+def test_every_kind_of_item_is_listed_as_the_type_that_the_package_has_for_it(scripted: Target) -> None:
+    image: Any = {"type": "input_image", "image_url": "data:image/png;base64,AA==", "detail": "auto"}
+    text: Any = {"type": "input_text", "text": "words"}
+    document: Any = {"type": "input_file", "filename": "a.txt", "file_data": "data:text/plain;base64,YQ=="}
+    items: list[Any] = [
+        {"role": "user", "content": "Hi."},
+        {"role": "developer", "content": [text]},
+        {"role": "system", "content": "Be kind."},
+        {
+            "role": "user",
+            "content": [text, {"type": "input_image", "image_url": "https://example.com/a.png"}, document],
+        },
+        {"role": "assistant", "content": "Hello.", "phase": "commentary"},
+        {"role": "assistant", "content": [{"type": "output_text", "text": "Hello.", "annotations": []}]},
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
+        {"type": "reasoning", "id": "rs_foreign", "summary": [], "encrypted_content": "opaque"},
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "short"}], "content": None},
+        {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}", "id": "fc_foreign"},
+        {"type": "function_call_output", "call_id": "call_1", "output": [text, image, document], "status": None},
+        {"type": "function_call", "call_id": "call_2", "name": "f", "arguments": "{}", "namespace": "ns"},
+        {"type": "function_call_output", "call_id": "call_2", "output": "ok"},
+        {"type": "custom_tool_call", "call_id": "call_3", "name": "note", "input": "x"},
+        {"type": "custom_tool_call_output", "call_id": "call_3", "output": [text]},
+        {
+            "type": "shell_call",
+            "call_id": "call_4",
+            "action": {"commands": ["ls"], "timeout_ms": None, "max_output_length": None},
+            "environment": None,
+            "status": "completed",
+        },
+        {
+            "type": "shell_call_output",
+            "call_id": "call_4",
+            "max_output_length": None,
+            "output": [{"stdout": "a", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}],
+            "status": "completed",
+        },
+        {
+            "type": "apply_patch_call",
+            "call_id": "call_5",
+            "operation": {"type": "delete_file", "path": "a"},
+            "status": "completed",
+        },
+        {"type": "apply_patch_call_output", "call_id": "call_5", "status": "completed", "output": "ok"},
+        {
+            "type": "web_search_call",
+            "id": "ws_foreign",
+            "status": "completed",
+            "action": {"type": "search", "query": "q", "queries": ["q"]},
+        },
+        {"type": "compaction", "encrypted_content": "opaque"},
+    ]
+    created = scripted.responses.create(model="scripted", input=items)
+    listed = list(scripted.responses.input_items.list(created.id, order="asc", limit=100))
+    assert [item.type for item in listed] == [item.get("type", "message") for item in items]
+    assert len({item.id for item in listed}) == len(items)
+    assert not any("foreign" in str(item.id) for item in listed)
+    assert listed[4].to_dict()["phase"] == "commentary"
+
+
 @requirement("client:openai:tool-loop")
 def test_calls_in_parallel_and_one_at_a_time(scripted: Target) -> None:
     two = CALL_WEATHER + "\n" + CALL_WEATHER.replace("Oslo", "Rome")

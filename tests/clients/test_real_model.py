@@ -62,9 +62,10 @@ def running(root: str) -> float:
 
 
 @pytest.fixture(scope="module")
-def small_process(smollm2_path: Path) -> Iterator[RunningServer]:
+def small_process(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """The default model with a short context, on a server whose child may be killed."""
-    arguments = ["--model", str(smollm2_path), "--alias", "small=" + str(smollm2_path), "--store", "memory"]
+    store = tmp_path_factory.mktemp("small") / "state.db"
+    arguments = ["--model", str(smollm2_path), "--alias", "small=" + str(smollm2_path), "--store", str(store)]
     arguments += ["--threads", "1", "--slots", "2", "--context-length", str(CONTEXT)]
     with running_server(arguments) as server:
         yield server
