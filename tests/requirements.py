@@ -673,6 +673,16 @@ CLIENTS: tuple[Requirement, ...] = (
         "The SDK pages through the input items of a whole chain, in both orders.",
     ),
     R("client:openai:tool-loop", "client-contract 3.2", "Tool loops run by chaining and by sending everything again."),
+    R(
+        "client:openai:replay-ids",
+        "issue 2, Input",
+        "Items that the SDK sends back keep their ids and are listed unchanged.",
+    ),
+    R(
+        "client:openai:items",
+        "client-contract 4.4",
+        "Input items of every kind are listed as the SDK's types for them, with ids of ours.",
+    ),
     R("client:openai:tool-choice", "responses-api 4", "Every form of tool choice is kept and echoed."),
     R("client:openai:errors", "responses-api 6.2", "Each error is the SDK's class for it, with code, type and param."),
     R("client:openai:authentication", "M43", "A wrong key is the SDK's authentication error."),
@@ -689,7 +699,8 @@ CLIENTS: tuple[Requirement, ...] = (
     R(
         "client:chain:recall",
         "issue 2, Must show 5",
-        "A chain of 50 turns with branches shows its first turn and no sibling, and only this request's instructions.",
+        "A chain of 50 turns with branches shows its first turn and no sibling, and only this request's instructions; "
+        "ancestors that go break nothing.",
     ),
     R("client:chain:cost", "issue 2, Must show 5", "What a turn stores does not grow with the depth of its chain."),
     R("law:3:chain", "architecture law 3", "The prompt of a chain is the prompt of its items inline, byte for byte."),
