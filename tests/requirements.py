@@ -652,6 +652,7 @@ CLIENTS: tuple[Requirement, ...] = (
         "responses-api 6.1",
         "The SDK's stream helper gathers text and calls, arguments parsed.",
     ),
+    R("client:openai:keep-alive", "client-contract 4.1", "Keep-alive comments do not reach the caller of the SDK."),
     R("client:openai:parse", "client-contract 3.2", "The SDK parses an answer under a schema into a pydantic model."),
     R(
         "client:openai:refusal",

@@ -103,6 +103,21 @@ def test_stream_gives_the_same_answer_as_its_events(target: Target) -> None:
     assert stored.to_dict() == final.to_dict()
 
 
+@requirement("client:openai:keep-alive")
+def test_comments_on_a_silent_stream_do_not_reach_the_caller() -> None:
+    arguments = ["--model", "scripted", "--store", "memory", "--keep-alive-seconds", "0.02"]
+    recorder = Recorder()
+    with (
+        running_server(arguments) as server,
+        openai.OpenAI(base_url=server.base_url, api_key="any", http_client=httpx2.Client(transport=recorder)) as client,
+    ):
+        with client.responses.stream(model="scripted", input="!SLOW 100\n!COUNT 4") as stream:
+            text = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
+        assert text == "1 2 3 4"
+    assert b": keep-alive\n\n" in recorder.exchanges[0].body
+    recorder.verify()
+
+
 @requirement("client:openai:stream-helper")
 def test_stream_helper_gathers_text(target: Target) -> None:
     question = "!COUNT 5" if target.model == "scripted" else "Answer with one word: yes."
