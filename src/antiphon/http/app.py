@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 
-from starlette.exceptions import HTTPException
-from starlette.routing import Route, Router
+from starlette.routing import Match, Route
 
 from antiphon import __version__
 from antiphon.errors import APIError, InternalError, MethodNotAllowedError, NotFoundError
@@ -24,19 +23,6 @@ OPEN_PATHS = frozenset({"/health", "/ready"})
 """Paths that need no key: probes have none."""
 
 
-class _Endpoint:
-    """An ASGI endpoint of a route; its name labels the metrics."""
-
-    def __init__(self, handler: Handler, name: str) -> None:
-        self._handler = handler
-        self._name = name
-
-    async def __call__(self, asgi: ASGIScope, receive: Receive, send: Send) -> None:
-        exchange: Exchange = asgi["antiphon.exchange"]
-        asgi["antiphon.handler"] = self._name
-        await self._handler(exchange)
-
-
 class Application:
     """What an ASGI server calls. It does not start the service: whoever made the service does."""
 
@@ -46,41 +32,52 @@ class Application:
         self._authenticator = Authenticator(service.settings)
         self._max_body_bytes = service.settings.max_body_bytes
         self._started_at = int(time.time())
-        self._router = Router(self._routes(), redirect_slashes=False, default=_not_found)
+        self._table = self._routes()
 
     async def __call__(self, asgi: ASGIScope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if asgi["type"] != "http":
             raise NotImplementedError(asgi["type"])
         exchange = Exchange(asgi, receive, send, self._max_body_bytes)
-        asgi["antiphon.exchange"] = exchange
-        asgi["app"] = self
+        name = "none"
         try:
             if asgi["path"] not in OPEN_PATHS:
                 exchange.scope = self._authenticator.authenticate(exchange)
-            await self._router(asgi, receive, send)
+            name, handler = self._find(asgi)
+            await handler(exchange)
         except APIError as error:
             await self._refuse(exchange, error)
-        except HTTPException as error:
-            await self._refuse(exchange, _method_error(exchange, error))
         except ClientDisconnectedError:
             exchange.status = 499
         except Exception as error:  # noqa: BLE001 - the last line: a client never sees a traceback
             self._telemetry.fault("a request failed", error)
             await self._refuse(exchange, InternalError("The server had an error while processing your request."))
         finally:
-            self._telemetry.http_request(
-                asgi.get("antiphon.handler", "none"),
-                exchange.method,
-                exchange.status,
-                time.monotonic() - exchange.started_at,
-            )
+            self._telemetry.http_request(name, exchange.method, exchange.status, time.monotonic() - exchange.started_at)
 
     async def _refuse(self, exchange: Exchange, error: APIError) -> None:
         if exchange.status == 0:
             await exchange.reply_error(error)
 
-    def _routes(self) -> list[Route]:
+    def _find(self, asgi: ASGIScope) -> tuple[str, Handler]:
+        """The route of a request and its handler; the handler is called from here, one frame down, not by the route.
+
+        Raises:
+            NotFoundError: no route has this path.
+            MethodNotAllowedError: none of those that have it takes this method.
+        """
+        known = False
+        for route, name, handler in self._table:
+            match, found = route.matches(asgi)
+            if match is Match.FULL:
+                asgi.update(found)
+                return name, handler
+            known = known or match is Match.PARTIAL
+        if known:
+            raise MethodNotAllowedError(f"Method {asgi['method']} is not allowed here.", code="method_not_allowed")
+        raise NotFoundError(f"Invalid URL ({asgi['method']} {asgi['path'][:200]}).", code="unknown_url")
+
+    def _routes(self) -> list[tuple[Route, str, Handler]]:
         responses = ResponsesRoutes(self._service)
         table: list[tuple[str, str, Handler]] = [
             ("POST", "/responses", responses.create),
@@ -94,7 +91,7 @@ class Application:
             ("GET", "/models/{model:path}", self._model),
         ]
         routes = [
-            Route(prefix + path, _Endpoint(handler, path), methods=[method])
+            (Route(prefix + path, _called_from_here, methods=[method]), path, handler)
             for prefix in ("/v1", "")
             for method, path, handler in table
         ]
@@ -104,7 +101,7 @@ class Application:
             ("/metrics", self._metrics),
             ("/version", self._version),
         ]
-        return routes + [Route(path, _Endpoint(handler, path), methods=["GET"]) for path, handler in roots]
+        return routes + [(Route(path, _called_from_here, methods=["GET"]), path, handler) for path, handler in roots]
 
     async def _models(self, exchange: Exchange) -> None:
         data = [self._model_object(name) for name in self._service.registry.names()]
@@ -136,14 +133,9 @@ async def _not_yet(exchange: Exchange) -> None:
     raise NotFoundError("This server does not have this endpoint yet.", code="unknown_url")
 
 
-async def _not_found(asgi: ASGIScope, receive: Receive, send: Send) -> None:
-    raise NotFoundError(f"Invalid URL ({asgi['method']} {asgi['path'][:200]}).", code="unknown_url")
-
-
-def _method_error(exchange: Exchange, error: HTTPException) -> APIError:
-    if error.status_code == 405:
-        return MethodNotAllowedError(f"Method {exchange.method} is not allowed here.", code="method_not_allowed")
-    return InternalError("The server had an error while processing your request.", http_status=error.status_code)
+async def _called_from_here(asgi: ASGIScope, receive: Receive, send: Send) -> None:
+    """Stands for the endpoint of a route, of which only the match is used."""
+    raise NotImplementedError(asgi["path"])
 
 
 def create_app(service: Service, telemetry: Telemetry | None = None) -> Application:
