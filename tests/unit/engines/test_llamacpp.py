@@ -158,6 +158,7 @@ async def test_markers_that_are_control_tokens_are_seen(tiny: Make) -> None:
     async with running(tiny(script=script, template=HERMES, control=True)) as engine:
         deltas = await collect(engine, ask("Weather?", tools=[WEATHER]))
         assert (reasoning_of(deltas), text_of(deltas)) == ("Hmm,", "Go.")
+        assert "<tool_call>" not in text_of(await collect(engine, ask("Weather?")))
         assert calls_of(deltas) == [("get_weather", '{"city": "Oslo!"}')]
 
 

@@ -31,6 +31,7 @@ from antiphon.errors import (
 from antiphon.machine.deltas import Delta
 from antiphon.machine.reasoning import ReasoningSplitter
 from antiphon.prompt.dialects import DIALECTS, Dialect, detect, named
+from antiphon.prompt.dialects.base import callable_tools
 from antiphon.prompt.normalize import arrangements
 from antiphon.prompt.prompt import ChatMessage, Prompt, Sampling
 from antiphon.settings import Settings
@@ -272,8 +273,8 @@ class LlamaCppEngine(Engine):
             "cache_prompt": True,
             # Else the last chunk repeats the whole prompt.
             "response_fields": _LAST_FIELDS,
-            # Special tokens come out as text only when they are named here.
-            "preserved_tokens": [*self._markers, *self._dialect.markers],
+            # Control tokens come out as text only when they are named here.
+            "preserved_tokens": [*self._markers, *(self._dialect.markers if callable_tools(prompt) else ())],
         }
         body.update(_sampling(prompt.sampling))
         return body
