@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import socket
 import time
@@ -26,6 +27,7 @@ __all__ = ["Announcer", "serve"]
 GRACEFUL_SECONDS = 30
 KEEP_ALIVE_SECONDS = 75
 BACKLOG = 2048
+COLLECTOR_THRESHOLDS = (5_000, 20, 20)
 
 
 class Announcer(Protocol):
@@ -83,6 +85,7 @@ async def _serve(settings: Settings, listener: socket.socket, announce: Announce
             access_log=False,
             log_config=None,
             server_header=False,
+            proxy_headers=False,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=GRACEFUL_SECONDS,
         )
@@ -102,6 +105,7 @@ async def _serve(settings: Settings, listener: socket.socket, announce: Announce
         await asyncio.wait({serving, starting}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             await starting
+            _tune_collector()
             announce.started(_base_url(settings, listener), registry.names(), describe(store, settings))
         await serving
     finally:
@@ -109,6 +113,17 @@ async def _serve(settings: Settings, listener: socket.socket, announce: Announce
         starting.cancel()
         await asyncio.gather(starting, serving, return_exceptions=True)
         await service.close()
+
+
+def _tune_collector() -> None:
+    """Keep the garbage collector from walking over what stays for ever, and from starting every few requests.
+
+    Requests leave no cycles behind, so there is little to find: by default it takes a seventh of the time of short
+    answers, and now and then stops the loop for 50 ms.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
 
 
 def _listen(settings: Settings) -> socket.socket:

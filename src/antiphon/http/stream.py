@@ -59,11 +59,11 @@ async def stream_live(exchange: Exchange, live: LiveLog, start: int, keep_alive_
     silence = _Silence(keep_alive_seconds)
     try:
         while True:
-            frames = live.slice(start)
-            if frames:
+            if start < live.published:
+                frames = live.slice(start)
                 start += len(frames)
                 silence.sent()
-                for body in whole_events(frames):
+                for body in frames if len(frames) == 1 else whole_events(frames):
                     await send({"type": "http.response.body", "body": body, "more_body": True})
             elif live.closed:
                 break
