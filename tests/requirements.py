@@ -263,7 +263,7 @@ LOCAL_ENGINE: tuple[Requirement, ...] = (
     R(
         "engine:reasoning",
         "M16",
-        "Thinking is split from the answer and its tokens are counted, also where the template opens it or a limit cuts it.",
+        "Thinking is split from the answer and counted, also where the template opens it or a limit cuts it.",
     ),
     R("engine:tools", "issue 2", "A call of the model comes out as a streamed call."),
     R("engine:tools:generic", "issue 2", "A template without tools is given them as text; the dialect can be set."),
@@ -581,6 +581,7 @@ API: tuple[Requirement, ...] = (
     R("store:fault:begin", "architecture law 4", "A stream that cannot be begun in the store is a plain HTTP error."),
     R("store:fault:end", "faults B2 9", "A stream whose end cannot be stored ends as failed."),
     R("fault:server-killed", "architecture law 4", "After a kill, what was acknowledged is there and nothing hangs."),
+    R("ops:metrics:engine", "operations C2", "Deaths and restarts of an engine are counted and logged."),
     R("api:background", "issue 3", "Responses run in the background, and survive a crash.", deferred="Comes next."),
     R("api:resume", "issue 3", "A stream goes on after a crash of the server.", deferred="Comes with background."),
     R("api:conversations", "issue 3", "/v1/conversations and `conversation`.", deferred="Comes with background."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from antiphon.http.auth import is_loopback
+from antiphon.http.telemetry import Telemetry
 from antiphon.settings import Settings
 from support.inprocess import InProcess, inprocess_app
 
@@ -140,3 +141,13 @@ async def test_labels_name_the_model_that_generates_and_not_what_a_client_calls_
         text = (await api.client.get("http://127.0.0.1/metrics")).text
         assert "invented" not in text
         assert 'finished_reason="completed",model_name="scripted"} 5.0' in text
+
+
+@pytest.mark.requirement("ops:metrics:engine")
+def test_deaths_and_restarts_of_an_engine_are_counted():
+    telemetry = Telemetry()
+    for event in ("loading", "ready", "died", "restarted"):
+        telemetry.engine_event("small", event, {"reason": "killed"})
+    text = telemetry.exposition().decode()
+    for event in ("loading", "ready", "died", "restarted"):
+        assert f'antiphon:engine_events_total{{event="{event}",model_name="small"}} 1.0' in text

@@ -42,7 +42,7 @@ def own_child() -> psutil.Process:
 @pytest.mark.requirement("engine:child:killed")
 async def test_a_kill_in_mid_stream_fails_the_turn_and_the_next_one_works(tiny: Make) -> None:
     events: list[str] = []
-    async with running(tiny(**ENDLESS), on_event=lambda name, fields: events.append(name)) as engine:
+    async with running(tiny(**ENDLESS), on_event=lambda model, name, fields: events.append(name)) as engine:
         stream = engine.generate(await engine.prepare(ask("Hello")))
         assert text_of(list(await anext(stream))).startswith("tick, ")
         own_child().kill()

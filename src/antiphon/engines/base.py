@@ -8,14 +8,15 @@ frees the slot at once.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 
 from antiphon.machine.deltas import Delta
 from antiphon.prompt.prompt import Prompt
 
-__all__ = ["Capabilities", "Engine", "PreparedTurn"]
+__all__ = ["Capabilities", "Engine", "EventHook", "PreparedTurn"]
 
 
 class Capabilities(Struct, frozen=True):
@@ -30,6 +31,13 @@ class Capabilities(Struct, frozen=True):
     forced_tools: bool = False
     formats: frozenset[str] = frozenset({"text"})
     logprobs: bool = False
+
+
+EventHook = Callable[[str, str, Mapping[str, Any]], None]
+"""Told of the model's name, what happened to its engine, and the fields of that.
+
+There are loading, ready, died, restarted, restart_failed and context_reduced.
+"""
 
 
 class PreparedTurn(Struct):

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from antiphon.engines.base import Engine
+from antiphon.engines.base import Engine, EventHook
 from antiphon.engines.catalog import locate
 from antiphon.engines.scripted import ScriptedEngine
 from antiphon.errors import ConfigurationError, InvalidRequestError, NotFoundError
@@ -90,8 +90,8 @@ class Registry:
         await asyncio.gather(*(engine.close() for engine in self.engines))
 
 
-def build_registry(settings: Settings) -> Registry:
-    """The registry that the settings ask for; nothing is loaded yet.
+def build_registry(settings: Settings, on_event: EventHook | None = None) -> Registry:
+    """The registry that the settings ask for; nothing is loaded yet. `on_event` is told of deaths and restarts.
 
     Raises:
         ConfigurationError: a model file is missing, a name is taken twice, or an alias names no model.
@@ -104,7 +104,7 @@ def build_registry(settings: Settings) -> Registry:
     names: dict[str, Engine] = {}
     aliases: dict[str, Engine] = {}
     for model in configured:
-        engine = _engine(model, settings)
+        engine = _engine(model, settings, on_event)
         for name in dict.fromkeys((engine.name, model.path)):
             if names.setdefault(name, engine) is not engine:
                 raise ConfigurationError(f"Two models are named '{name}': give one of them another 'name'.")
@@ -129,7 +129,7 @@ def _add_alias(aliases: dict[str, Engine], names: Mapping[str, Engine], alias: s
         raise ConfigurationError(f"The name '{alias}' is given to two models.")
 
 
-def _engine(model: ModelConfig, settings: Settings) -> Engine:
+def _engine(model: ModelConfig, settings: Settings, on_event: EventHook | None) -> Engine:
     if model.path == ScriptedEngine.name:
         engine = ScriptedEngine(settings.scripted_context_length)
         engine.name = model.name or engine.name
@@ -148,4 +148,4 @@ def _engine(model: ModelConfig, settings: Settings) -> Engine:
         raise ConfigurationError(
             f"The local engine is not installed ({error.name}). Install it with: pip install 'antiphon[local]'"
         ) from None
-    return LlamaCppEngine(path, settings, name=model.name)
+    return LlamaCppEngine(path, settings, name=model.name, on_event=on_event)

@@ -73,7 +73,7 @@ def _runner(main: object) -> None:
 
 async def _serve(settings: Settings, listener: socket.socket, announce: Announcer) -> None:
     telemetry = Telemetry()
-    registry = build_registry(settings)
+    registry = build_registry(settings, telemetry.engine_event)
     store = open_store(settings)
     service = Service(settings, registry, store, telemetry)
     server = uvicorn.Server(

@@ -5,6 +5,9 @@ Labels never hold an id or a key. Times are seconds of the monotonic clock.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import structlog
 from msgspec import Struct
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -15,6 +18,7 @@ from antiphon.runtime.observer import Observer
 __all__ = ["Telemetry"]
 
 _log = structlog.get_logger("antiphon")
+_TROUBLE = frozenset({"died", "restarted", "restart_failed", "context_reduced"})
 _LATENCY = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
 
@@ -58,6 +62,7 @@ class Telemetry(Observer):
         self._first = histogram("time_to_first_token_seconds", "From the request to its first delta.", labels)
         self._whole = histogram("e2e_request_latency_seconds", "From the start of a response to its end.", labels)
         self._commit = histogram("store_commit_seconds", "From handing a write over to its being durable.", [])
+        self._engine_events = counter("engine_events", "What happened to engines.", [*labels, "event"])
         self._http = Counter(
             "http_requests", "HTTP requests.", ["handler", "method", "status"], registry=self._registry
         )
@@ -68,6 +73,12 @@ class Telemetry(Observer):
             registry=self._registry,
             buckets=_LATENCY,
         )
+
+    def engine_event(self, model: str, event: str, fields: Mapping[str, Any]) -> None:
+        """Count what happened to an engine, and log what an operator should know of."""
+        self._engine_events.labels(model, event).inc()
+        if event in _TROUBLE:
+            _log.warning(f"engine {event}", model=model, **fields)
 
     def response_started(self, model: str) -> None:
         """Count it in."""

@@ -55,13 +55,13 @@ async def test_a_model_that_is_too_long_for_the_machine_gets_less(
     assert header["general.architecture"] == "llama"
     assert header["llama.context_length"] == 65536
     events: list[str] = []
-    async with running(path, on_event=lambda name, fields: events.append(name)) as engine:
+    async with running(path, on_event=lambda model, name, fields: events.append(name)) as engine:
         assert engine.capabilities.context_length == 65536
     assert "context_reduced" not in events
     monkeypatch.setattr(
         "antiphon.engines.llamacpp.engine.available_memory", lambda: path.stat().st_size + 2 * 8192 * 256
     )
-    async with running(path, on_event=lambda name, fields: events.append(name)) as engine:
+    async with running(path, on_event=lambda model, name, fields: events.append(name)) as engine:
         assert engine.capabilities.context_length == 8192
     assert "context_reduced" in events
     async with running(path, settings=Settings(threads=1, context_length=16384)) as engine:

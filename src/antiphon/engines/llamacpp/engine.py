@@ -6,18 +6,19 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncGenerator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from antiphon.engines.base import Capabilities, Engine, PreparedTurn
+from antiphon.engines.base import Capabilities, Engine, EventHook, PreparedTurn
 from antiphon.engines.llamacpp import template
 from antiphon.engines.llamacpp.client import ChildError, Client, NotBegunError
 from antiphon.engines.llamacpp.diagnosis import check_model_file
 from antiphon.engines.llamacpp.memory import available_memory, fitting_context, read_header
 from antiphon.engines.llamacpp.pool import Share, TokenPool
-from antiphon.engines.llamacpp.process import Child, ChildConfig, EventHook, Supervisor
+from antiphon.engines.llamacpp.process import Child, ChildConfig, Supervisor
 from antiphon.engines.llamacpp.tokens import TokenCache
 from antiphon.engines.llamacpp.turn import TurnReader
 from antiphon.engines.llamacpp.wire import Props
@@ -75,7 +76,7 @@ class LlamaCppEngine(Engine):
         self.name = name or model_path.stem
         self._path = model_path
         self._settings = settings
-        self._on_event = on_event
+        self._on_event = None if on_event is None else partial(on_event, self.name)
         self._dialect_name = dialect
         self._dialect: Dialect = named(dialect or "generic")
         self._props: Props | None = None
@@ -97,7 +98,7 @@ class LlamaCppEngine(Engine):
             ),
             load_timeout=settings.load_timeout,
             on_child=self._connect,
-            on_event=on_event,
+            on_event=self._on_event,
         )
 
     @property

@@ -22,13 +22,8 @@ from msgspec import Struct
 from antiphon.engines.llamacpp.diagnosis import explain_failure
 from antiphon.errors import ConfigurationError, EngineUnavailableError
 
-__all__ = ["Child", "ChildConfig", "EventHook", "Supervisor"]
+__all__ = ["Child", "ChildConfig", "Supervisor"]
 
-EventHook = Callable[[str, Mapping[str, Any]], None]
-"""Called with what happened and its fields.
-
-There are loading, ready, died, restarted, restart_failed and context_reduced.
-"""
 
 _STDERR_TAIL = 16 * 1024
 _FIRST_BACKOFF = 0.1
@@ -163,7 +158,7 @@ class Supervisor:
         *,
         load_timeout: float,
         on_child: Callable[[Child], None],
-        on_event: EventHook | None = None,
+        on_event: Callable[[str, Mapping[str, Any]], None] | None = None,
     ) -> None:
         self._config = config
         self._load_timeout = load_timeout
