@@ -16,7 +16,7 @@ from openai._streaming import SSEDecoder
 from openai.types.model import Model
 from openai.types.responses import Response, ResponseItemList, ResponseStreamEvent
 from openai.types.shared import ErrorObject
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
 __all__ = ["AsyncRecorder", "Exchange", "Recorder", "strict_events", "strict_response", "verify"]
 
@@ -24,6 +24,14 @@ TERMINAL = {"response.completed", "response.failed", "response.incomplete"}
 LIFECYCLE = TERMINAL | {"response.created", "response.queued", "response.in_progress"}
 
 DONE = b"data: [DONE]\n\n"
+OURS = {
+    "Response": {"output_text", "store", "presence_penalty", "frequency_penalty"},
+    "ResponseError": {"type"},
+    "ResponseErrorEvent": {"error"},
+    "ResponseFunctionCallArgumentsDoneEvent": {"name"},
+    "ResponseCustomToolCall": {"status"},
+}
+"""Fields that these types do not have: OpenAI's OpenAPI document or Open Responses has them (responses-api 5, 8.4)."""
 
 _event_type: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 
@@ -152,6 +160,7 @@ def verify(exchange: Exchange) -> None:
         ErrorObject.model_validate_json(json.dumps(value["error"]), strict=True)
     elif exchange.path.endswith("/input_items"):
         page = ResponseItemList.model_validate_json(exchange.body, strict=True)
+        known(page.data)
         assert [page.data[0].id, page.data[-1].id] == [page.first_id, page.last_id]
     elif "/models" in exchange.path:
         for model in value["data"] if value["object"] == "list" else [value]:
@@ -170,9 +179,22 @@ def compact(data: bytes | str) -> Any:
     return value
 
 
+def known(value: Any) -> None:
+    """Check that nothing in an object, at any depth, has a field that its type does not know."""
+    if isinstance(value, BaseModel):
+        extra = set(value.model_extra or ()) - OURS.get(type(value).__name__, set())
+        assert extra == set(), f"{type(value).__name__} does not know {extra}"
+        for name in value.model_fields_set:
+            known(getattr(value, name))
+    elif isinstance(value, list):
+        for entry in value:
+            known(entry)
+
+
 def strict_response(data: bytes | str) -> Response:
     """The response of its JSON: by the package's type, and with fields that agree with each other."""
     response = Response.model_validate_json(data, strict=True)
+    known(response)
     value = json.loads(data)
     usage = response.usage
     if usage is not None:
@@ -207,6 +229,7 @@ def strict_events(body: bytes, *, whole: bool = True, after: int = -1) -> list[A
         value = compact(frame.data)
         event = _event_type.validate_json(frame.data, strict=True)
         assert event.type == value["type"] == frame.event
+        known(event)
         if value["type"] in LIFECYCLE:
             strict_response(json.dumps(value["response"]))
         events.append(event)
