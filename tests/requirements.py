@@ -965,6 +965,7 @@ PROJECT: tuple[Requirement, ...] = (
     R("project:manifest", "issue 2", "Every behaviour has a test or a reason, and every test names its behaviours."),
     R("project:reference", "issue 2", "The reference pages and the README's table are what the generator makes."),
     R("project:readme", "issue 2", "The README's snippets run as they are written."),
+    R("project:bench", "issue 2", "`make bench` measures the server beside ceilings, aims and a ruler of the same run."),
 )
 
 REQUIREMENTS: tuple[Requirement, ...] = (

@@ -72,6 +72,8 @@ async def _measure(bench: Bench, probes: list[Probe], rounds: int) -> list[Figur
 def _summary(figures: list[Figure]) -> str:
     aimed = [figure for figure in figures if figure.met is not None]
     missed = [figure.title for figure in aimed if not figure.met]
+    if not aimed:
+        return "There are no aims for these figures."
     if not missed:
         return f"All {len(aimed)} aims are met."
     return f"{len(aimed) - len(missed)} of {len(aimed)} aims are met; missed: {', '.join(missed)}."

@@ -16,6 +16,7 @@ from antiphon.protocol.json import encode
 __all__ = ["Connection", "LoadError", "Reply", "Tally", "connections", "drive", "get", "post"]
 
 EVENT = b"event: "
+TEXT = b"event: response.output_text.delta"
 PATIENCE = 60.0
 
 
@@ -25,12 +26,12 @@ class LoadError(RuntimeError):
 
 @dataclass
 class Reply:
-    """One answer. `first_event_at` by the monotonic clock; `body` only where it was asked for."""
+    """One answer. `text_at` is when its first and its last piece of text came; `body` only where it was asked for."""
 
     status: int = 0
     events: int = 0
     bytes: int = 0
-    first_text_at: float | None = None
+    text_at: tuple[float, float] = (0.0, 0.0)
     body: bytes = b""
 
 
@@ -111,9 +112,10 @@ class Connection(asyncio.Protocol):
         joined = self._tail + body
         found = joined.count(EVENT)
         reply.events += found
-        self._tail = joined[-len(EVENT) + 1 :]
-        if reply.first_text_at is None and b"output_text.delta" in joined:
-            reply.first_text_at = time.monotonic()
+        self._tail = joined[-len(EVENT) + 1 :] if not joined.endswith(b"\n\n") else b""
+        if TEXT in joined:
+            now = time.monotonic()
+            reply.text_at = (reply.text_at[0] or now, now)
         if self._keep:
             self._chunks.append(body)
 
@@ -123,13 +125,16 @@ class Connection(asyncio.Protocol):
 
 
 @contextlib.asynccontextmanager
-async def connections(port: int, count: int) -> AsyncIterator[list[Connection]]:
-    """That many open connections."""
+async def connections(address: int | str, count: int) -> AsyncIterator[list[Connection]]:
+    """That many open connections to a port of this machine, or to a Unix socket."""
     loop = asyncio.get_running_loop()
     opened: list[Connection] = []
     try:
         for _ in range(count):
-            _, connection = await loop.create_connection(Connection, "127.0.0.1", port)
+            if isinstance(address, str):
+                _, connection = await loop.create_unix_connection(Connection, address)
+            else:
+                _, connection = await loop.create_connection(Connection, "127.0.0.1", address)
             opened.append(connection)
         yield opened
     finally:

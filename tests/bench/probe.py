@@ -38,6 +38,13 @@ class Bench:
         """The same over SQLite, with its durability."""
         return self._antiphon("sqlite", str(self.database))
 
+    def real(self) -> Target:
+        """Antiphon over the default model, which the data directory of the user has; nothing is pinned."""
+        if "real" not in self._started:
+            arguments = ["--store", "memory"]
+            self._started["real"] = self._stack.enter_context(antiphon(self.cores, arguments, pinned=False))
+        return self._started["real"]
+
     @property
     def database(self) -> Path:
         """The file of the SQLite store."""

@@ -35,6 +35,15 @@ class Cores:
         finally:
             self._pin(self.load)
 
+    @contextlib.contextmanager
+    def for_all(self) -> Iterator[None]:
+        """What is started inside may run anywhere."""
+        self.release()
+        try:
+            yield
+        finally:
+            self._pin(self.load)
+
     def release(self) -> None:
         """Back to all cores."""
         self._pin(self._all)
@@ -60,10 +69,10 @@ class Target:
 
 
 @contextlib.contextmanager
-def antiphon(cores: Cores, arguments: Sequence[str]) -> Iterator[Target]:
-    """`antiphon serve` with these arguments."""
+def antiphon(cores: Cores, arguments: Sequence[str], *, pinned: bool = True) -> Iterator[Target]:
+    """`antiphon serve` with these arguments; not `pinned`, it and its engine take the cores that they get."""
     with contextlib.ExitStack() as stack:
-        with cores.for_server():
+        with cores.for_server() if pinned else cores.for_all():
             server = stack.enter_context(running_server(arguments))
         yield Target(urlsplit(server.base_url).port or 0, server.process.pid)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from tests.bench.load import Connection, connections, drive, get, post
@@ -35,7 +34,7 @@ def ruled(count: int, size: int, pause: float = 0.0, join: int = 1) -> bytes:
 
 
 class Posts(Probe):
-    """Whole answers of 16 words at 16 clients, as `shared` floor measurements of such servers take them."""
+    """Whole answers of 16 words at 16 clients."""
 
     name = "post"
 
@@ -190,8 +189,3 @@ async def _stored(connection: Connection) -> str:
     """The id of a fresh stored response of 1,000 words."""
     reply = await connection.request(whole(f"!COUNT {LONG}"), keep=True)
     return loads(reply.body)["id"]
-
-
-async def settle() -> None:
-    """Let servers finish what they do after an answer."""
-    await asyncio.sleep(0.05)
