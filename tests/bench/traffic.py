@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.bench.load import Connection, connections, drive, get, post
+from tests.bench.load import connections, drive, get, post
 from tests.bench.probe import CLIENTS, MODEL, Bench, Probe, per_cpu_second
 from tests.bench.process import Target
+from tests.bench.report import Figure
 
 from antiphon.protocol.json import loads
 
@@ -165,27 +166,27 @@ class Replay(Probe):
         self._after = self.figure("replayed with starting_after, SQLite", "events/CPU-s", aim=250_000, beside=ceiling)
 
     async def prepare(self, bench: Bench) -> None:
-        self._runs = [
-            (self._raw, bench.ruler(), ruled(LONG, 200)),
-            (self._joined, bench.ruler(), ruled(LONG, 200, join=64)),
-        ]
-        for target, figures in ((bench.memory(), (self._memory,)), (bench.sqlite(), (self._sqlite, self._after))):
-            async with connections(target.port, 1) as opened:
-                path = f"{RESPONSES}/{await _stored(opened[0])}?stream=true"
-                reply = await opened[0].request(get(path))
-                self._runs.append((figures[0], target, get(path)))
-                if len(figures) > 1:
-                    half = reply.events // 2
-                    self._runs.append((figures[1], target, get(f"{path}&starting_after={half}")))
-        for _, target, request in self._runs:
+        for _, target, request in await self._runs(bench):
             await _events(target, request, bench.seconds(0.2))
 
     async def round(self, bench: Bench) -> None:
-        for figure, target, request in self._runs:
+        for figure, target, request in await self._runs(bench):
             figure.samples.append(await _events(target, request, bench.seconds(0.8)))
 
+    async def _runs(self, bench: Bench) -> list[tuple[Figure, Target, bytes]]:
+        """The figures with their requests, over fresh responses: other probes make the memory store evict old ones."""
+        memory, sqlite = f"{await _stored(bench.memory())}?stream=true", f"{await _stored(bench.sqlite())}?stream=true"
+        return [
+            (self._raw, bench.ruler(), ruled(LONG, 200)),
+            (self._joined, bench.ruler(), ruled(LONG, 200, join=64)),
+            (self._memory, bench.memory(), get(memory)),
+            (self._sqlite, bench.sqlite(), get(sqlite)),
+            (self._after, bench.sqlite(), get(f"{sqlite}&starting_after={LONG // 2}")),
+        ]
 
-async def _stored(connection: Connection) -> str:
-    """The id of a fresh stored response of 1,000 words."""
-    reply = await connection.request(whole(f"!COUNT {LONG}"), keep=True)
-    return loads(reply.body)["id"]
+
+async def _stored(target: Target) -> str:
+    """The path of a fresh stored response of 1,000 words."""
+    async with connections(target.port, 1) as opened:
+        reply = await opened[0].request(whole(f"!COUNT {LONG}"), keep=True)
+    return f"{RESPONSES}/{loads(reply.body)['id']}"
