@@ -666,6 +666,11 @@ CLIENTS: tuple[Requirement, ...] = (
         "Thinking is an item before the message, with its summary list.",
     ),
     R("client:openai:retrieve", "client-contract 3.2", "The SDK gets a response, and its events from any number on."),
+    R(
+        "client:openai:running",
+        "responses-api 6.3",
+        "A running response is seen as it stands and followed live, and cannot be deleted, cancelled or chained.",
+    ),
     R("client:openai:delete", "client-contract 3.2", "A deleted response is gone for every call, and for chaining."),
     R("client:openai:store-false", "responses-api 6.3", "A response that is not stored is not found."),
     R("client:openai:cancel", "issue 2", "Cancelling a foreground response is a 400, an unknown one a 404."),
@@ -965,7 +970,11 @@ PROJECT: tuple[Requirement, ...] = (
     R("project:manifest", "issue 2", "Every behaviour has a test or a reason, and every test names its behaviours."),
     R("project:reference", "issue 2", "The reference pages and the README's table are what the generator makes."),
     R("project:readme", "issue 2", "The README's snippets run as they are written."),
-    R("project:bench", "issue 2", "`make bench` measures the server beside ceilings, aims and a ruler of the same run."),
+    R(
+        "project:bench",
+        "issue 2",
+        "`make bench` measures the server beside ceilings, aims and a ruler of the same run.",
+    ),
 )
 
 REQUIREMENTS: tuple[Requirement, ...] = (

@@ -200,6 +200,38 @@ def test_the_events_of_an_ended_response_are_replayed(scripted: Target) -> None:
         assert stream.get_final_response().output_text == "1 2 3 4 5 6"
 
 
+@requirement("client:openai:running")
+def test_a_running_response_is_seen_as_it_stands(scripted: Target) -> None:
+    stream = scripted.responses.create(model="scripted", input="!SLOW 100\n!REASON well\n!COUNT 20", stream=True)
+    seen: list[Any] = []
+    for event in stream:
+        seen.append(event)
+        if event.type == "response.output_text.delta" and event.delta == "2 ":
+            break
+    response_id = seen[0].response.id
+    running = scripted.responses.retrieve(response_id)
+    assert running.status == "in_progress"
+    assert running.usage is None
+    assert [item.to_dict()["status"] for item in running.output] == ["completed", "in_progress"]
+    assert running.output_text.startswith("1 2")
+    assert "20" not in running.output_text
+    for call, message in (
+        (scripted.responses.cancel, "Cannot cancel a synchronous response."),
+        (scripted.responses.delete, "Cannot delete an in-flight response."),
+    ):
+        with pytest.raises(openai.BadRequestError, match=message):
+            call(response_id)
+    with pytest.raises(openai.BadRequestError) as caught:
+        scripted.responses.create(model="scripted", input="And?", previous_response_id=response_id)
+    assert (caught.value.code, caught.value.param) == ("response_in_progress", "previous_response_id")
+    follower = scripted.responses.retrieve(response_id, stream=True, starting_after=3)
+    followed = [event.to_dict() for event in follower]
+    seen += stream
+    assert followed == [event.to_dict() for event in seen[4:]]
+    assert followed[-1]["type"] == "response.completed"
+    assert scripted.responses.retrieve(response_id).output_text.endswith("19 20")
+
+
 @requirement("client:openai:delete")
 def test_a_deleted_response_is_gone(target: Target) -> None:
     created = target.responses.create(model=target.model, input="Hi.", max_output_tokens=2)
