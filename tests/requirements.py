@@ -639,6 +639,11 @@ API: tuple[Requirement, ...] = (
 
 CLIENTS: tuple[Requirement, ...] = (
     R(
+        "client:openai:strict",
+        "issue 2, Must show 2",
+        "The strict reading notices a wrong event, field, type, id or order.",
+    ),
+    R(
         "client:openai:create",
         "issue 2, Must show 2",
         "The OpenAI SDK gets whole answers, and every object validates strictly with its types.",
