@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.inprocess import InProcess, inprocess_app, sse_events
 
 from antiphon.errors import UnavailableError
 from antiphon.store.memory import MemoryStore
+from support.inprocess import InProcess, inprocess_app, sse_events
 
 FULL = UnavailableError("The store cannot be written now.", retry_after=3)
 

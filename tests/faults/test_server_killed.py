@@ -7,28 +7,30 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from support.server import running_server
 
 from antiphon.protocol.json import loads
 from antiphon.protocol.sse import SSEParser
+from support.server import running_server
 
 
 @pytest.mark.requirement("fault:server-killed")
 def test_after_a_kill_stored_responses_are_there_and_a_running_one_has_failed(tmp_path: Path):
     arguments = ["--model", "scripted", "--store", str(tmp_path / "state.db")]
-    with running_server(arguments, stop_signal=signal.SIGKILL) as server:
-        with httpx2.Client(base_url=server.base_url, timeout=30) as client:
-            kept = client.post("/responses", json={"model": "scripted", "input": "remember"}).json()
-            body = {"model": "scripted", "input": "!SLOW 20\n!COUNT 5000", "stream": True}
-            with client.stream("POST", "/responses", json=body) as stream:
-                parser = SSEParser()
-                events: list[dict[str, object]] = []
-                for chunk in stream.iter_bytes():
-                    events += [loads(event.data) for event in parser.feed(chunk)]
-                    if any(event["type"] == "response.output_text.delta" for event in events):
-                        break
-                server.process.kill()
-                server.process.wait(10)
+    with (
+        running_server(arguments, stop_signal=signal.SIGKILL) as server,
+        httpx2.Client(base_url=server.base_url, timeout=30) as client,
+    ):
+        kept = client.post("/responses", json={"model": "scripted", "input": "remember"}).json()
+        body = {"model": "scripted", "input": "!SLOW 20\n!COUNT 5000", "stream": True}
+        with client.stream("POST", "/responses", json=body) as stream:
+            parser = SSEParser()
+            events: list[dict[str, object]] = []
+            for chunk in stream.iter_bytes():
+                events += [loads(event.data) for event in parser.feed(chunk)]
+                if any(event["type"] == "response.output_text.delta" for event in events):
+                    break
+            server.process.kill()
+            server.process.wait(10)
     running_id = events[0]["response"]["id"]  # type: ignore[index]
     with running_server(arguments) as server, httpx2.Client(base_url=server.base_url, timeout=30) as client:
         assert client.get(f"/responses/{kept['id']}").json() == kept

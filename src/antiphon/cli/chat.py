@@ -116,7 +116,7 @@ def _converse(conversation: _Conversation) -> None:
 
 def _lines(typed: bool) -> Iterator[str]:
     if typed:
-        import readline  # pyright: ignore[reportUnusedImport] - gives input() a line editor
+        import readline  # noqa: F401 - gives input() a line editor # pyright: ignore[reportUnusedImport]
     while True:
         try:
             line = input("> " if typed else "").strip()

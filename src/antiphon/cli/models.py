@@ -35,7 +35,7 @@ def ensure_models(settings: Settings) -> None:
 
     Raises:
         ConfigurationError: one is missing; the message says how to fetch it.
-    """  # noqa: D301 - the escape is click's mark for lines to keep
+    """
     from antiphon.engines.catalog import CATALOG, locate
 
     for name in models_wanted(settings):
