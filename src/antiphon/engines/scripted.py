@@ -248,6 +248,8 @@ def _obey(script: _Script, prompt: Prompt, name: str, number: str, rest: str) ->
 def _force(script: _Script, prompt: Prompt, answered: bool) -> None:
     """Honour the tool choice and the format over what the directives wrote."""
     choice = prompt.choice
+    if answered and choice.mode == "auto" and not prompt.tools and not _constrained(prompt):
+        return
     calls = [piece for piece in script.pieces if isinstance(piece, ToolCallStart)]
     faulty = any(isinstance(piece, _Fault) for piece in script.pieces)
     if choice.mode == "required":

@@ -15,6 +15,7 @@ __all__ = ["ResponsesRoutes"]
 
 DEFAULT_LIMIT = 20
 MAX_LIMIT = 100
+WATCH_AFTER_SECONDS = 0.02
 
 
 class ResponsesRoutes:
@@ -29,7 +30,7 @@ class ResponsesRoutes:
         service = self._service
         run = await service.create(exchange.scope, await exchange.body())
         task = service.launch(run)
-        watcher = asyncio.create_task(_leave_with_client(exchange, run))
+        watch = _ClientWatch(exchange, run)
         try:
             if run.plan.stream:
                 await stream_live(exchange, run.live, 0, self._keep_alive)
@@ -38,7 +39,7 @@ class ResponsesRoutes:
             run.leave()
             raise
         finally:
-            watcher.cancel()
+            watch.stop()
         if not run.plan.stream:
             if run.refused is not None:
                 raise run.refused
@@ -119,8 +120,28 @@ class ResponsesRoutes:
         await stream_batches(exchange, await self._service.events(exchange.scope, response_id, after), after)
 
 
-async def _leave_with_client(exchange: Exchange, run: Run) -> None:
-    """A client that leaves a foreground response stops its engine."""
-    while (await exchange.receive())["type"] != "http.disconnect":
-        pass
-    run.leave()
+class _ClientWatch:
+    """A client that leaves a foreground response stops its engine.
+
+    Watching takes a task, so it begins a moment late: most short answers have gone out by then.
+    """
+
+    def __init__(self, exchange: Exchange, run: Run) -> None:
+        self._exchange = exchange
+        self._run = run
+        self._task: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_SECONDS, self._begin)
+
+    def stop(self) -> None:
+        """Watch no longer."""
+        self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _begin(self) -> None:
+        self._task = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        while (await self._exchange.receive())["type"] != "http.disconnect":
+            pass
+        self._run.leave()
