@@ -161,12 +161,12 @@ async def drive(port: int, clients: int, seconds: float, request: Callable[[], b
 def post(path: str, body: dict[str, Any]) -> bytes:
     """The bytes of a POST request."""
     data = encode(body)
-    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\nuser-agent: bench\r\naccept: */*\r\n"
+    head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1:8080\r\nuser-agent: bench\r\naccept: */*\r\n"
     head += f"authorization: Bearer bench\r\ncontent-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n"
     return head.encode() + data
 
 
 def get(path: str) -> bytes:
     """The bytes of a GET request."""
-    head = f"GET {path} HTTP/1.1\r\nhost: localhost\r\nuser-agent: bench\r\naccept: */*\r\n"
+    head = f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1:8080\r\nuser-agent: bench\r\naccept: */*\r\n"
     return (head + "authorization: Bearer bench\r\n\r\n").encode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from antiphon.errors import AuthenticationError, PermissionDeniedError
@@ -74,6 +75,7 @@ class Authenticator:
         return is_loopback(name) or name.lower() in self._names
 
 
+@lru_cache(maxsize=256)
 def is_loopback(name: str) -> bool:
     """Whether a host name or address can only mean this machine."""
     if name == "localhost":

@@ -22,7 +22,7 @@ from antiphon.protocol.items import (
 )
 from antiphon.store.base import ChainTurn, Scope, Store
 
-__all__ = ["History", "Turn", "convert_turn", "join"]
+__all__ = ["History", "Turn", "convert", "convert_turn", "join", "open_calls"]
 
 MAX_CACHED_CHARACTERS = 64 * 1024 * 1024
 
@@ -30,14 +30,27 @@ TURN_CHARACTERS = 2048
 """What a turn is counted for beside its text: many short ones must not take more memory than the bound means."""
 
 
-class Turn(Struct, frozen=True):
-    """One response of a chain: its converted items, the ids of the calls it waits for, and its size in characters."""
+class Turn(Struct):
+    """One response of a chain, the ids of the calls it waits for, and its size in characters.
+
+    `converted` is what of its items is messages already; `output` is the rest, which is converted when someone asks,
+    since most responses are never chained to.
+    """
 
     id: str
     parent_id: str | None
-    conversation: Conversation
+    converted: Conversation
+    output: Sequence[Item]
     open_calls: tuple[str, ...]
     size: int
+
+    @property
+    def conversation(self) -> Conversation:
+        """All its items as messages."""
+        if self.output:
+            self.converted = join([self.converted, convert(self.output, self.converted)])
+            self.output = ()
+        return self.converted
 
 
 class _Cache:
@@ -145,18 +158,22 @@ def join(parts: Sequence[Conversation]) -> Conversation:
 def _whole(turns: Sequence[Turn]) -> Turn:
     last = turns[-1]
     conversation = join([turn.conversation for turn in turns])
-    return Turn(last.id, last.parent_id, conversation, last.open_calls, sum(turn.size for turn in turns))
+    return Turn(last.id, last.parent_id, conversation, (), last.open_calls, sum(turn.size for turn in turns))
 
 
 def convert_turn(row: ChainTurn, before: Conversation) -> Turn:
     """A stored turn, converted after the part of the history that came before it."""
     own = [decode_stored_item(body) for body in row.input_items]
     output = [decode_stored_item(body) for body in row.output_items]
-    builder = MessageBuilder(before)
-    builder.add(own)
-    builder.add(output)
     size = sum(map(len, row.input_items)) + sum(map(len, row.output_items))
-    return Turn(row.id, row.parent_id, builder.conversation(), open_calls(output), size)
+    return Turn(row.id, row.parent_id, convert([*own, *output], before), (), open_calls(output), size)
+
+
+def convert(items: Iterable[Item], before: Conversation) -> Conversation:
+    """Items as messages, after the part of the history that came before them."""
+    builder = MessageBuilder(before)
+    builder.add(items)
+    return builder.conversation()
 
 
 def open_calls(output: Iterable[Item]) -> tuple[str, ...]:

@@ -10,14 +10,14 @@ from contextlib import ExitStack
 from antiphon.engines.registry import Registry
 from antiphon.errors import EngineUnavailableError, InvalidRequestError, NotFoundError
 from antiphon.machine.opening import open_response
-from antiphon.prompt.messages import EMPTY, Conversation, MessageBuilder
+from antiphon.prompt.messages import EMPTY
 from antiphon.protocol.ids import is_id, new_id
 from antiphon.protocol.items import Item
 from antiphon.protocol.json import encode
 from antiphon.protocol.request import CreateResponse, decode_create_response
 from antiphon.protocol.response import TERMINAL_STATUSES, ResponseError, decode_response
 from antiphon.runtime.admission import Admission
-from antiphon.runtime.history import History, Turn, join, open_calls
+from antiphon.runtime.history import History, Turn, convert, open_calls
 from antiphon.runtime.inputs import answered_calls, resolve_items, stored_items
 from antiphon.runtime.observer import Observer
 from antiphon.runtime.planning import build_prompt, prepare
@@ -192,10 +192,10 @@ class Service:
         history = await self._load_history(scope, request)
         own = await resolve_items(self.store, scope, request.items)
         _check_outputs(history, own)
-        new = _convert(own, history.conversation if history is not None else EMPTY)
+        new = convert(own, history.conversation if history is not None else EMPTY)
         parts = [new] if history is None else [history.conversation, new]
         if request.instruction_items:
-            parts.insert(0, _convert(request.instruction_items, EMPTY))
+            parts.insert(0, convert(request.instruction_items, EMPTY))
         check_substance(parts, request.instructions)
         check_media(request, parts, engine.capabilities)
         turn = await prepare(engine, build_prompt(request, parts, engine), request.truncation)
@@ -238,7 +238,7 @@ class Service:
         try:
             await run.run()
             if plan.store is not None and run.refused is None and self._history is not None:
-                self._history.remember(plan.scope, _turn(plan))
+                self._history.remember(plan.scope, _turn(run))
         finally:
             run.held.close()
             self._runs.pop((plan.scope.tenant, run.id), None)
@@ -286,22 +286,11 @@ class Service:
                 self.observer.fault("the store could not be swept", error)
 
 
-def _convert(items: Sequence[Item], previous: Conversation) -> Conversation:
-    builder = MessageBuilder(previous)
-    builder.add(items)
-    return builder.conversation()
-
-
-def _turn(plan: RunPlan) -> Turn:
+def _turn(run: Run) -> Turn:
+    plan = run.plan
     output = output_items(plan.response)
-    size = sum(len(row.body) for row in plan.input_items) + len(plan.response.output_text or "")
-    return Turn(
-        plan.response.id,
-        plan.response.previous_response_id,
-        join([plan.own, _convert(output, plan.own)]),
-        open_calls(output),
-        size,
-    )
+    size = sum(len(row.body) for row in plan.input_items) + len(run.body())
+    return Turn(run.id, plan.response.previous_response_id, plan.own, output, open_calls(output), size)
 
 
 def _check_outputs(history: Turn | None, own: Sequence[Item]) -> None:
