@@ -47,13 +47,13 @@ class Chain(Probe):
         self._late_bytes = self.figure("chain, bytes a turn, SQLite, turns 101–200", "bytes", more_is_better=False)
 
     async def prepare(self, bench: Bench) -> None:
-        for target in (bench.memory(), bench.sqlite()):
+        for target in (bench.memory(self), bench.sqlite(self)):
             async with connections(target.port, CHAINS) as opened:
                 await _turns(opened, [None] * CHAINS, 0, EARLY[1])
 
     async def round(self, bench: Bench) -> None:
-        await self._walk("memory", bench.memory(), None)
-        await self._walk("SQLite", bench.sqlite(), bench.database)
+        await self._walk("memory", bench.memory(self), None)
+        await self._walk("SQLite", bench.sqlite(self), bench.database(self))
 
     async def _walk(self, store: str, target: Target, database: Path | None) -> None:
         async with connections(target.port, CHAINS) as opened:

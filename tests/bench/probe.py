@@ -30,13 +30,17 @@ class Bench:
         """A duration, shorter in a quick run."""
         return whole / 8 if self.quick else whole
 
-    def memory(self) -> Target:
-        """Antiphon over the scripted engine, the store in memory."""
-        return self._antiphon("memory", "memory")
+    def memory(self, probe: Probe) -> Target:
+        """Antiphon over the scripted engine, the store in memory; one for each probe, since a full store costs more."""
+        return self._antiphon(f"{probe.name}-memory", "memory")
 
-    def sqlite(self) -> Target:
+    def sqlite(self, probe: Probe) -> Target:
         """The same over SQLite, with its durability."""
-        return self._antiphon("sqlite", str(self.database))
+        return self._antiphon(f"{probe.name}-sqlite", str(self.database(probe)))
+
+    def database(self, probe: Probe) -> Path:
+        """The file of that probe's SQLite store."""
+        return self.directory / f"{probe.name}.db"
 
     def real(self) -> Target:
         """Antiphon over the default model, which the data directory of the user has; nothing is pinned."""
@@ -44,11 +48,6 @@ class Bench:
             arguments = ["--store", "memory"]
             self._started["real"] = self._stack.enter_context(antiphon(self.cores, arguments, pinned=False))
         return self._started["real"]
-
-    @property
-    def database(self) -> Path:
-        """The file of the SQLite store."""
-        return self.directory / "state.db"
 
     def ruler(self) -> Target:
         """The raw ASGI application."""

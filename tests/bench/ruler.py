@@ -1,7 +1,9 @@
 """The ruler: a raw ASGI application that does as little as a Python server can, under the same server as ours.
 
 `POST /post` decodes a typed body and encodes an answer of about 0.8 KB; `GET /stream?count=&size=&pause=&join=` sends
-frames that were encoded before, `join` of them in one write, and sleeps `pause` seconds after each write.
+frames that were encoded before, `join` of them in one write, and sleeps `pause` seconds after each write. With
+`handed=1` a task of its own makes them, and hands them over to the one that sends, as any server must that lets a
+response outlive its client.
 Prints its port when it listens.
 """
 
@@ -41,11 +43,38 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
     frame = b"event: " + b"x" * (size - 9) + b"\n\n"
     headers = [(b"content-type", b"text/event-stream")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
+    if "handed" in query:
+        await _hand_over(send, frame, count, pause)
+        count = 0
     for _ in range(0, count, join):
         await send({"type": "http.response.body", "body": frame * join, "more_body": True})
         if pause:
             await asyncio.sleep(pause)
     await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
+
+
+async def _hand_over(send: Any, frame: bytes, count: int, pause: float) -> None:
+    loop = asyncio.get_running_loop()
+    made = sent = 0
+    waiting: asyncio.Future[None] | None = None
+
+    async def make() -> None:
+        nonlocal made, waiting
+        for _ in range(count):
+            made += 1
+            if waiting is not None:
+                waiting.set_result(None)
+                waiting = None
+            await asyncio.sleep(pause)
+
+    task = asyncio.create_task(make())
+    while sent < count:
+        if sent == made:
+            waiting = loop.create_future()
+            await waiting
+        await send({"type": "http.response.body", "body": frame * (made - sent), "more_body": True})
+        sent = made
+    await task
 
 
 def main() -> None:

@@ -29,9 +29,10 @@ def stream(text: str) -> bytes:
     return post(RESPONSES, {"model": MODEL, "input": text, "stream": True})
 
 
-def ruled(count: int, size: int, pause: float = 0.0, join: int = 1) -> bytes:
+def ruled(count: int, size: int, pause: float = 0.0, join: int = 1, *, handed: bool = False) -> bytes:
     """A request for a stream of the ruler's."""
-    return get(f"/stream?count={count}&size={size}&pause={pause}&join={join}")
+    more = "&handed=1" if handed else ""
+    return get(f"/stream?count={count}&size={size}&pause={pause}&join={join}{more}")
 
 
 class Posts(Probe):
@@ -51,9 +52,9 @@ class Posts(Probe):
         raw = post("/post", {"model": MODEL, "input": WORDS})
         self._runs = [
             (self._raw, bench.ruler(), raw),
-            (self._memory, bench.memory(), whole("!TEXT " + WORDS)),
-            (self._sqlite, bench.sqlite(), whole("!TEXT " + WORDS)),
-            (self._unstored, bench.memory(), whole("!TEXT " + WORDS, store=False)),
+            (self._memory, bench.memory(self), whole("!TEXT " + WORDS)),
+            (self._sqlite, bench.sqlite(self), whole("!TEXT " + WORDS)),
+            (self._unstored, bench.memory(self), whole("!TEXT " + WORDS, store=False)),
         ]
         for _, target, request in self._runs:
             await drive(target.port, CLIENTS, bench.seconds(0.8), lambda request=request: request)
@@ -87,11 +88,11 @@ class Bursts(Probe):
 
     async def prepare(self, bench: Bench) -> None:
         self._request = stream(f"!COUNT {LONG}")
-        for target in (bench.memory(), bench.sqlite()):
+        for target in (bench.memory(self), bench.sqlite(self)):
             await _events(target, self._request, bench.seconds(0.5))
 
     async def round(self, bench: Bench) -> None:
-        for figure, target in ((self._memory, bench.memory()), (self._sqlite, bench.sqlite())):
+        for figure, target in ((self._memory, bench.memory(self)), (self._sqlite, bench.sqlite(self))):
             figure.samples.append(await _events(target, self._request, bench.seconds(1.5)))
 
 
@@ -110,26 +111,26 @@ class Paced(Probe):
         more: dict[str, Any] = {"more_is_better": False, "digits": 1}
         self._ours = self.figure("live events 2 ms apart, 16 streams", "CPU µs an event", **more)
         self._raw = self.figure("the same, raw ASGI (the ruler)", "CPU µs an event", **more)
-        self._ratio = self.figure(
-            "events 2 ms apart, ours : raw", "ratio", more_is_better=False, digits=2, aim=1.5, beside="the line above"
-        )
+        self._handed = self.figure("the same, raw ASGI, made by another task", "CPU µs an event", **more)
+        more["digits"] = 2
+        self._ratio = self.figure("events 2 ms apart, ours : raw", "ratio", aim=1.5, beside="two lines above", **more)
+        self._handed_ratio = self.figure("events 2 ms apart, ours : raw, by another task", "ratio", **more)
         self._turns = self.figure(
             "live events, one a loop turn", "events/CPU-s", beside="81–120k uncoalesced; goal ≥ 40k"
         )
         self._raw_turns = self.figure("the same, raw ASGI (the ruler)", "events/CPU-s", beside="120k")
-        self._turn_ratio = self.figure(
-            "one a loop turn, ours : raw", "ratio", more_is_better=False, digits=2, beside="the line above"
-        )
+        self._turn_ratio = self.figure("one a loop turn, ours : raw", "ratio", beside="the line above", **more)
 
     async def prepare(self, bench: Bench) -> None:
         count = LONG // 8 if bench.quick else LONG
-        ours = bench.memory()
+        ours = bench.memory(self)
         async with connections(ours.port, 1) as opened:
             sizes = await opened[0].request(stream(f"!COUNT {count}"))
         size = round(sizes.bytes / sizes.events)
         self._requests = {
             self._ours.key: (ours, stream(f"!SLOW {self._PAUSE * 1000:g}\n!COUNT {count}")),
             self._raw.key: (bench.ruler(), ruled(sizes.events, size, self._PAUSE)),
+            self._handed.key: (bench.ruler(), ruled(sizes.events, size, self._PAUSE, handed=True)),
             self._turns.key: (ours, stream(f"!SLOW {self._TURN * 1000:g}\n!COUNT {count}")),
             self._raw_turns.key: (bench.ruler(), ruled(sizes.events, size, self._TURN)),
         }
@@ -137,7 +138,7 @@ class Paced(Probe):
             await _events(*self._requests[key], bench.seconds(0.3))
 
     async def round(self, bench: Bench) -> None:
-        for figure in (self._ours, self._raw):
+        for figure in (self._ours, self._raw, self._handed):
             # One stream for each client: they take as long as their pauses.
             rate = await _events(*self._requests[figure.key], 0)
             figure.samples.append(1e6 / rate)
@@ -147,6 +148,8 @@ class Paced(Probe):
     def conclude(self) -> None:
         if self._ours.value and self._raw.value:
             self._ratio.samples.append(self._ours.value / self._raw.value)
+        if self._ours.value and self._handed.value:
+            self._handed_ratio.samples.append(self._ours.value / self._handed.value)
         if self._turns.value and self._raw_turns.value:
             self._turn_ratio.samples.append(self._raw_turns.value / self._turns.value)
 
@@ -175,13 +178,16 @@ class Replay(Probe):
 
     async def _runs(self, bench: Bench) -> list[tuple[Figure, Target, bytes]]:
         """The figures with their requests, over fresh responses: other probes make the memory store evict old ones."""
-        memory, sqlite = f"{await _stored(bench.memory())}?stream=true", f"{await _stored(bench.sqlite())}?stream=true"
+        memory, sqlite = (
+            f"{await _stored(bench.memory(self))}?stream=true",
+            f"{await _stored(bench.sqlite(self))}?stream=true",
+        )
         return [
             (self._raw, bench.ruler(), ruled(LONG, 200)),
             (self._joined, bench.ruler(), ruled(LONG, 200, join=64)),
-            (self._memory, bench.memory(), get(memory)),
-            (self._sqlite, bench.sqlite(), get(sqlite)),
-            (self._after, bench.sqlite(), get(f"{sqlite}&starting_after={LONG // 2}")),
+            (self._memory, bench.memory(self), get(memory)),
+            (self._sqlite, bench.sqlite(self), get(sqlite)),
+            (self._after, bench.sqlite(self), get(f"{sqlite}&starting_after={LONG // 2}")),
         ]
 
 
