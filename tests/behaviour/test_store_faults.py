@@ -48,7 +48,7 @@ async def test_a_stream_that_cannot_be_begun_in_the_store_is_an_error_before_any
 
 
 @pytest.mark.requirement("store:fault:end")
-@pytest.mark.parametrize(("error", "code"), [(FULL, "service_unavailable"), (RuntimeError("secret"), "server_error")])
+@pytest.mark.parametrize(("error", "code"), [(FULL, "server_error"), (RuntimeError("secret"), "server_error")])
 async def test_a_stream_whose_end_cannot_be_stored_ends_as_failed(monkeypatch, error, code):
     async with inprocess_app() as api:
         breaking(monkeypatch, "finish_response", error)

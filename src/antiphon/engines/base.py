@@ -73,6 +73,10 @@ class Engine(ABC):
             ConfigurationError: it cannot be loaded; the message says why.
         """
 
+    async def wait_ready(self, seconds: float) -> bool:
+        """Whether it can generate, after waiting at most that long for a restart (not for a first load)."""
+        return self.ready
+
     @abstractmethod
     async def close(self) -> None:
         """Stop generating and free everything."""

@@ -16,6 +16,7 @@ from antiphon.machine.deltas import (
     RefusalDelta,
     Stop,
     TextDelta,
+    TokenUsage,
     ToolCallDelta,
     ToolCallStart,
 )
@@ -45,10 +46,12 @@ class Assembler:
     """Turns the deltas of one turn into events of a log.
 
     `logprobs` says whether the request asked for them; `parallel_tool_calls` False lets only the first call of the
-    turn through (responses-api 6.4).
+    turn through (responses-api 6.4). `input_tokens` are those of the prompt, for a turn that does not come to its end.
     """
 
-    def __init__(self, log: EventLog, *, logprobs: bool = False, parallel_tool_calls: bool = True) -> None:
+    def __init__(
+        self, log: EventLog, *, logprobs: bool = False, parallel_tool_calls: bool = True, input_tokens: int = 0
+    ) -> None:
         self._log = log
         self._keep_logprobs = logprobs
         self._parallel = parallel_tool_calls
@@ -60,6 +63,9 @@ class Assembler:
         self._content_index = -1
         self._pieces: list[str] = []
         self._logprobs: list[Logprob] = []
+        self._input_tokens = input_tokens
+        self._tokens = 0
+        self._thinking = 0
         self.stopped: Stop | None = None
 
     def feed(self, deltas: Sequence[Delta]) -> bool:
@@ -92,12 +98,17 @@ class Assembler:
     def fail(self, error: ResponseError) -> None:
         """Close what is open as `incomplete` and end the response as `failed`, with what was generated."""
         self._close("incomplete")
-        self._log.fail(error)
+        self._log.fail(error, self._usage_so_far())
 
     def cancel(self) -> None:
         """Close what is open as `incomplete` and end the response as `cancelled`."""
         self._close("incomplete")
-        self._log.cancel()
+        self._log.cancel(self._usage_so_far())
+
+    def _usage_so_far(self) -> Usage:
+        """What a turn that did not come to its end used: each delta that was seen counts for a token."""
+        usage = TokenUsage(self._input_tokens, self._tokens, reasoning_tokens=self._thinking)
+        return usage_of(self.stopped or Stop("stop", usage))
 
     def _cut(self) -> None:
         if self._open == NOTHING and self._output_index < 0:
@@ -114,6 +125,7 @@ class Assembler:
             self._logprobs += delta.logprobs
             logprobs = [_without_bytes(entry) for entry in delta.logprobs]
         self._pieces.append(delta.text)
+        self._tokens += 1
         self._log.append(
             e.OutputTextDelta(self._item_id, self._output_index, self._content_index, delta.text, logprobs)
         )
@@ -124,6 +136,7 @@ class Assembler:
         if self._open != REFUSAL:
             self._begin_part(REFUSAL)
         self._pieces.append(delta.text)
+        self._tokens += 1
         self._log.append(e.RefusalDelta(self._item_id, self._output_index, self._content_index, delta.text))
 
     def _reasoning(self, delta: ReasoningDelta) -> None:
@@ -135,6 +148,8 @@ class Assembler:
             self._content_index = 0
             self._log.append(e.ContentPartAdded(self._item_id, self._output_index, 0, ReasoningText(text="")))
         self._pieces.append(delta.text)
+        self._tokens += 1
+        self._thinking += 1
         self._log.append(e.ReasoningTextDelta(self._item_id, self._output_index, 0, delta.text))
 
     def _call(self, delta: ToolCallStart) -> None:
@@ -160,6 +175,7 @@ class Assembler:
         else:
             return
         self._pieces.append(delta.text)
+        self._tokens += 1
 
     def _raw_item(self, delta: RawItemDelta) -> None:
         self._close("completed")

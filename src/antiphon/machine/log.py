@@ -74,18 +74,18 @@ class EventLog:
         self.response.incomplete_details = IncompleteDetails(reason)
         self._end(e.ResponseIncomplete, usage)
 
-    def cancel(self) -> None:
+    def cancel(self, usage: Usage | None = None) -> None:
         """End as `cancelled`; its terminal event is `response.incomplete`, since no client knows another."""
         self.response.status = "cancelled"
-        self._end(e.ResponseIncomplete, None)
+        self._end(e.ResponseIncomplete, usage)
 
-    def fail(self, error: ResponseError, param: str | None = None) -> None:
+    def fail(self, error: ResponseError, usage: Usage | None = None) -> None:
         """End as `failed`: an `error` event in both shapes, then `response.failed` (responses-api 6.2)."""
-        nested = {"type": error.type, "code": error.code, "message": error.message, "param": param}
-        self.append(e.ErrorEvent(code=error.code, message=error.message, param=param, error=nested))
+        nested = {"type": error.type, "code": error.code, "message": error.message, "param": None}
+        self.append(e.ErrorEvent(code=error.code, message=error.message, param=None, error=nested))
         self.response.status = "failed"
         self.response.error = error
-        self._end(e.ResponseFailed, None)
+        self._end(e.ResponseFailed, usage)
 
     def retract_end(self) -> None:
         """Take back a terminal event, and the `error` before it, that nobody has seen: the end could not be stored.

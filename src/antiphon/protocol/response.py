@@ -11,6 +11,7 @@ from antiphon.protocol.items import Item, Message, RawItem, decode_item
 from antiphon.protocol.parts import OutputText
 
 __all__ = [
+    "ERROR_CODES",
     "TERMINAL_STATUSES",
     "IncompleteDetails",
     "InputTokensDetails",
@@ -26,6 +27,31 @@ __all__ = [
 
 TERMINAL_STATUSES = frozenset({"completed", "failed", "incomplete", "cancelled"})
 """A response in one of these never changes again."""
+
+ERROR_CODES = frozenset(
+    {
+        "server_error",
+        "server_restarted",
+        "rate_limit_exceeded",
+        "invalid_prompt",
+        "vector_store_timeout",
+        "invalid_image",
+        "invalid_image_format",
+        "invalid_base64_image",
+        "invalid_image_url",
+        "image_too_large",
+        "image_too_small",
+        "image_parse_error",
+        "image_content_policy_violation",
+        "invalid_image_mode",
+        "image_file_too_large",
+        "unsupported_image_media_type",
+        "empty_image_file",
+        "failed_to_download_image",
+        "image_file_not_found",
+    }
+)
+"""The codes that `error` of a response may hold: OpenAI's, and ours for a restart that it could not outlive."""
 
 OutputItem = Item
 """An item under `output`."""

@@ -21,7 +21,7 @@ from antiphon.machine.log import EventLog
 from antiphon.prompt.messages import Conversation
 from antiphon.protocol.items import Item, RawItem
 from antiphon.protocol.json import encode
-from antiphon.protocol.response import Response, ResponseError
+from antiphon.protocol.response import ERROR_CODES, Response, ResponseError
 from antiphon.runtime.inputs import stored_items
 from antiphon.runtime.live import LiveLog
 from antiphon.runtime.observer import Observer
@@ -61,7 +61,10 @@ class Run:
         """What is given back when the run has ended: the hold on the history that it continues."""
         self._observer = observer
         self._assembler = Assembler(
-            self.log, logprobs=plan.logprobs, parallel_tool_calls=plan.turn.prompt.parallel_tool_calls
+            self.log,
+            logprobs=plan.logprobs,
+            parallel_tool_calls=plan.turn.prompt.parallel_tool_calls,
+            input_tokens=plan.turn.input_tokens,
         )
         self._started_at = time.monotonic()
         self._task: asyncio.Task[None] | None = None
@@ -185,7 +188,7 @@ class Run:
             completed_at=int(time.time()),
             snapshot=encode(response),
             output_items=stored_items(output_items(response)),
-            events=[_batch(self.log.frames)],
+            events=[whole_batch(self.log.frames)],
         )
 
 
@@ -198,10 +201,12 @@ def _raw_item(body: Any) -> RawItem:
     return RawItem(body["type"], body["id"], body)
 
 
-def _batch(frames: list[bytes]) -> EventBatch:
+def whole_batch(frames: list[bytes]) -> EventBatch:
+    """All frames of a log as one batch."""
     ends = accumulate(map(len, frames))
     return EventBatch(0, b"".join(frames), [0, *ends][:-1])
 
 
 def _response_error(error: APIError) -> ResponseError:
-    return ResponseError(error.code or "server_error", error.message, error.type)
+    code = error.code if error.code in ERROR_CODES else None
+    return ResponseError(code or "server_error", error.message, error.type)

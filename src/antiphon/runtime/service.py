@@ -7,8 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
+import msgspec
+from msgspec import Struct
+
 from antiphon.engines.registry import Registry
 from antiphon.errors import EngineUnavailableError, InvalidRequestError, NotFoundError
+from antiphon.machine.log import EventLog
 from antiphon.machine.opening import open_response
 from antiphon.prompt.messages import EMPTY
 from antiphon.protocol.ids import is_id, new_id
@@ -22,13 +26,14 @@ from antiphon.runtime.inputs import answered_calls, resolve_items, stored_items
 from antiphon.runtime.observer import Observer
 from antiphon.runtime.planning import build_prompt, prepare
 from antiphon.runtime.rules import LOGPROBS, check_media, check_request, check_substance
-from antiphon.runtime.runner import Run, RunPlan, output_items
+from antiphon.runtime.runner import Run, RunPlan, output_items, whole_batch
 from antiphon.settings import Settings
 from antiphon.store.base import EventBatch, FinishedResponse, Scope, Store, StoredResponse
 
 __all__ = ["Service"]
 
 SWEEP_SECONDS = 60.0
+RESTART_PATIENCE = 15.0
 PERSISTENCE_OFF = (
     "Response storage is disabled on this server (--responses-store-max-entries 0), "
     "so responses cannot be looked up or chained."
@@ -157,17 +162,19 @@ class Service:
     async def input_items(self, scope: Scope, response_id: str) -> list[bytes]:
         """The JSON of the items that a response was made from: its history and its own input, oldest first.
 
+        An item that was sent again is listed once, where it came first: pages go by item id.
+
         Raises:
             NotFoundError: there is none by that id in this scope.
         """
         store = self._require_store()
         await self._stored(store, scope, response_id)
-        items: list[bytes] = []
+        items: dict[str, bytes] = {}
         for turn in await store.chain(scope, response_id):
-            items += turn.input_items
-            if turn.id != response_id:
-                items += turn.output_items
-        return items
+            bodies = turn.input_items if turn.id == response_id else (*turn.input_items, *turn.output_items)
+            for body in bodies:
+                items.setdefault(_item_id(body), body)
+        return list(items.values())
 
     def live_run(self, scope: Scope, response_id: str) -> Run | None:
         """The run of a stored response that is being generated here."""
@@ -187,7 +194,7 @@ class Service:
     async def _plan(self, scope: Scope, request: CreateResponse, dialect: str) -> RunPlan:
         check_request(request, self.settings)
         model, engine = self.registry.resolve(request.model)
-        if not engine.ready:
+        if not engine.ready and not await engine.wait_ready(RESTART_PATIENCE):
             raise EngineUnavailableError("The model is being loaded. Please try again later.", retry_after=2.0)
         history = await self._load_history(scope, request)
         own = await resolve_items(self.store, scope, request.items)
@@ -265,15 +272,16 @@ class Service:
         """What an earlier process left running ends as failed: nothing hangs, and nothing is forgotten."""
         for left in await store.interrupted():
             response = decode_response(left.response.snapshot)
-            response.status = "failed"
-            response.error = ResponseError("server_restarted", "The server was restarted while it generated.")
+            log = EventLog(response, self.settings.dialect)
+            log.open()
+            log.fail(ResponseError("server_restarted", "The server was restarted while it generated."))
             finished = FinishedResponse(
                 id=response.id,
                 status="failed",
                 completed_at=int(time.time()),
                 snapshot=encode(response),
                 output_items=[],
-                events=[],
+                events=[whole_batch(log.frames)],
             )
             await store.finish_response(left.scope, finished)
 
@@ -302,6 +310,17 @@ def _check_outputs(history: Turn | None, own: Sequence[Item]) -> None:
             raise InvalidRequestError(
                 f"No tool output found for function call {call_id}.", param="input", code="missing_tool_output"
             )
+
+
+class _Identified(Struct):
+    id: str
+
+
+_identified = msgspec.json.Decoder(_Identified)
+
+
+def _item_id(body: bytes) -> str:
+    return _identified.decode(body).id
 
 
 def _is_response_id(value: str) -> bool:

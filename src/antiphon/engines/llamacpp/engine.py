@@ -53,6 +53,10 @@ class LlamaTurn(PreparedTurn):
     retried: bool = False
 
 
+RESTART_PATIENCE = 15.0
+"""Seconds that a request waits for the restart of a child that died."""
+
+
 class LlamaCppEngine(Engine):
     """Serves the model of a GGUF file.
 
@@ -156,10 +160,27 @@ class LlamaCppEngine(Engine):
         await asyncio.gather(*self._retired, return_exceptions=True)
         self._props = None
 
+    async def wait_ready(self, seconds: float) -> bool:
+        """Whether the child runs, after waiting for its restart."""
+        return self._props is not None and await self._supervisor.wait(seconds) is not None
+
     async def prepare(self, prompt: Prompt) -> LlamaTurn:
-        """Render, tokenize and check a prompt; see `Engine.prepare` for what it raises."""
+        """Render, tokenize and check a prompt; see `Engine.prepare` for what it raises.
+
+        Where the child dies over it, the prompt waits for the next one; a second death is an error, since the prompt
+        itself may be what kills it.
+        """
+        child = self._supervisor.require()
+        try:
+            return await self._prepare(prompt)
+        except EngineUnavailableError:
+            await self._supervisor.ended(child)
+            if not await self.wait_ready(RESTART_PATIENCE):
+                raise
+        return await self._prepare(prompt)
+
+    async def _prepare(self, prompt: Prompt) -> LlamaTurn:
         context = self._loaded().context_length
-        self._supervisor.require()
         client = self._client_now()
         try:
             rendered = await self._render(client, prompt)
