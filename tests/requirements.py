@@ -28,6 +28,7 @@ class Requirement:
 R = Requirement
 
 WIRE: tuple[Requirement, ...] = (
+    R("wire:request:quoted", "faults B3 17", "An error message repeats only a little of what was sent."),
     R("wire:json:depth", "faults B2 14", "JSON that is kept whole may nest 128 levels; deeper is a 400."),
     R("wire:sse:cuts", "issue 2", "The SSE parser yields the same events however the bytes are cut."),
     R(
@@ -131,6 +132,8 @@ MACHINE: tuple[Requirement, ...] = (
 )
 
 PROMPT: tuple[Requirement, ...] = (
+    R("prompt:files", "issue 2, Scripted", "A file part is told whole: name, id, address and data."),
+    R("prompt:instance:pattern", "responses-api 6.4", "A text for a pattern is made by reading it, never by matching."),
     R("subset:M4", "M4", "The developer role is the system role."),
     R(
         "subset:M5",
@@ -142,7 +145,12 @@ PROMPT: tuple[Requirement, ...] = (
         "M6",
         "A request with nothing to answer is a 400; media, calls, outputs, thinking and history count.",
     ),
-    R("subset:M9", "M9", "tool_choice auto, none, required and named are resolved against the declared tools."),
+    R(
+        "subset:M9",
+        "M9",
+        "tool_choice auto, none, required and named are resolved against the declared tools.",
+        divergence="A forced choice beside json_schema is not a 400: the choice wins, since clients send both.",
+    ),
     R(
         "subset:M14",
         "M14",
@@ -428,9 +436,9 @@ STORE: tuple[Requirement, ...] = (
         "History is a walk from a response to its oldest ancestor, over any number of turns, without sibling branches.",
     ),
     R(
-        "store:chain:known",
+        "store:chain:item-ids",
         "architecture, decisions",
-        "The part of a chain after an ancestor that the caller knows can be read alone.",
+        "The ids of what a response was made from can be read without the bodies, in order and each once.",
     ),
     R("store:chain:growth", "issue 2, must show 5", "The storage of a turn does not grow with the depth of its chain."),
     R(

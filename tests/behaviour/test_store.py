@@ -154,15 +154,6 @@ async def test_a_chain_is_a_walk_from_the_oldest_turn_and_leaves_branches_out(st
     assert await ids(store, "never") == []
 
 
-@pytest.mark.requirement("store:chain:known")
-async def test_a_chain_after_a_known_ancestor_holds_only_what_came_later(store: Store) -> None:
-    for name, parent in (("a", None), ("b", "a"), ("c", "b"), ("d", "c")):
-        await add(store, name, parent)
-    assert await ids(store, "d", known="b") == ["c", "d"]
-    assert await ids(store, "d", known="d") == []
-    assert await ids(store, "d", known="stranger") == ["a", "b", "c", "d"]
-
-
 @pytest.mark.requirement("store:chain:walk")
 async def test_a_chain_of_any_length_keeps_its_order_and_the_order_of_items(store: Store) -> None:
     parent = None
@@ -177,7 +168,45 @@ async def test_a_chain_of_any_length_keeps_its_order_and_the_order_of_items(stor
     for number, turn in enumerate(turns):
         assert list(turn.input_items) == [b"in %d %d \x00\xff" % (number, n) for n in range(3)]
         assert list(turn.output_items) == [b"out %d %d" % (number, n) for n in range(number % 3)]
-    assert await ids(store, "r099", known="r040") == [f"r{number:03}" for number in range(41, 100)]
+
+
+@pytest.mark.requirement("store:chain:item-ids")
+async def test_the_ids_of_a_chain_are_its_input_in_order_and_each_stands_once(store: Store) -> None:
+    parent = None
+    expected: list[str] = []
+    again = StoredItem("again", b"sent with every turn")
+    for number in range(100):
+        name = f"r{number:03}"
+        inputs = [StoredItem(f"{name}_i{n}", b"in") for n in range(number % 4)]
+        outputs = [StoredItem(f"{name}_o{n}", b"out") for n in range(number % 3)]
+        await store.create_finished_response(OURS, begun(name, parent, [*inputs, again]), ended(name, items=outputs))
+        own = [item.id for item in inputs]
+        assert await store.input_item_ids(OURS, name) == list(dict.fromkeys([*expected, *own, "again"]))
+        expected += [*own, "again", *(item.id for item in outputs)]
+        parent = name
+    assert await store.input_item_ids(OURS, "never") == []
+
+
+@pytest.mark.requirement("store:chain:item-ids")
+async def test_an_output_that_is_sent_again_as_input_stands_where_it_comes_first(store: Store) -> None:
+    await add(store, "a")
+    await add(store, "branch", "a")
+    await store.create_response(OURS, begun("b", "a", [StoredItem("in_b", b"1"), StoredItem("out_a", b"2")]))
+    assert await store.input_item_ids(OURS, "b") == ["in_a", "out_a", "in_b"]
+    await store.finish_response(OURS, ended("b"))
+    assert await store.input_item_ids(OURS, "b") == ["in_a", "out_a", "in_b"]
+
+
+@pytest.mark.requirement("store:chain:item-ids")
+async def test_the_ids_of_a_chain_keep_what_deleted_ancestors_said(store: Store) -> None:
+    await add(store, "a")
+    await add(store, "b", "a")
+    await store.delete_response(OURS, "a")
+    found = await store.input_item_ids(OURS, "b")
+    assert found == ["in_a", "out_a", "in_b"]
+    assert list(await store.get_items(OURS, found[:2])) == ["in_a", "out_a"]
+    await store.delete_response(OURS, "b")
+    assert await store.input_item_ids(OURS, "b") == []
 
 
 @pytest.mark.requirement("store:chain:growth")
@@ -436,6 +465,7 @@ async def test_a_foreign_tenant_sees_and_changes_nothing_in_any_method(store: St
 
     assert await store.get_response(THEIRS, "a") is None
     assert await store.chain(THEIRS, "a") == []
+    assert await store.input_item_ids(THEIRS, "a") == []
     assert await store.events(THEIRS, "b") == []
     assert await store.get_items(THEIRS, ["in_a", "out_a"]) == {}
     assert not await store.delete_response(THEIRS, "a")
@@ -445,6 +475,7 @@ async def test_a_foreign_tenant_sees_and_changes_nothing_in_any_method(store: St
     await store.create_finished_response(THEIRS, begun("a", "b"), ended("a", items=[]))
     with store.retain(THEIRS, "b"):
         assert [turn.id for turn in await store.chain(THEIRS, "c")] == ["c"]
+        assert await store.input_item_ids(THEIRS, "c") == ["in_a"]
 
     assert [turn.id for turn in await store.chain(THEIRS, "a")] == ["a"]
     assert await store.get_items(OURS, ["in_a"]) == {"in_a": b'"question a"'}
@@ -472,6 +503,7 @@ async def test_the_tests_of_tenants_walk_every_method_that_takes_a_scope() -> No
         "finish_response",
         "get_items",
         "get_response",
+        "input_item_ids",
         "retain",
     }
 

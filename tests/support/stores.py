@@ -55,9 +55,9 @@ async def add(store: Store, name: str, parent: str | None = None, scope: Scope =
     await store.create_finished_response(scope, begun(name, parent), ended(name))
 
 
-async def ids(store: Store, name: str, known: str | None = None) -> list[str]:
+async def ids(store: Store, name: str) -> list[str]:
     """The ids of a chain."""
-    return [turn.id for turn in await store.chain(OURS, name, known)]
+    return [turn.id for turn in await store.chain(OURS, name)]
 
 
 async def size(store: Store) -> int:

@@ -180,11 +180,18 @@ class Store(ABC):
         """Make a response gone; False where there is none by that id."""
 
     @abstractmethod
-    async def chain(self, scope: Scope, response_id: str, known: str | None = None) -> list[ChainTurn]:
+    async def chain(self, scope: Scope, response_id: str) -> list[ChainTurn]:
         """The turns from the oldest ancestor to this response, gone ancestors included; empty where there is none.
 
-        `response_id` itself must not be gone unless an ancestor of one that is not. With `known`, only the turns that
-        come after that ancestor.
+        `response_id` itself must not be gone unless an ancestor of one that is not.
+        """
+
+    @abstractmethod
+    async def input_item_ids(self, scope: Scope, response_id: str) -> list[str]:
+        """The ids of the items that a response was made from, oldest first; empty where there is none by that id.
+
+        These are the input and output items of its ancestors, gone ones included, and its own input items. An item
+        that is named more than once stands where it comes first. No body is read: `get_items` has those of a page.
         """
 
     @abstractmethod

@@ -177,24 +177,26 @@ class MemoryStore(Store):
         self._set_gone(row)
         return True
 
-    async def chain(self, scope: Scope, response_id: str, known: str | None = None) -> list[ChainTurn]:
-        """The turns from the oldest ancestor to this response, those after `known` only where that is given."""
-        self._expire()
-        row = self._rows.get((scope.tenant, response_id))
-        turns: list[ChainTurn] = []
-        while row is not None and row.key[1] != known:
-            turns.append(
-                ChainTurn(
-                    row.key[1],
-                    row.parent_id,
-                    row.status,
-                    [item.body for item in row.input_items],
-                    [item.body for item in row.output_items],
-                )
+    async def chain(self, scope: Scope, response_id: str) -> list[ChainTurn]:
+        """The turns from the oldest ancestor to this response."""
+        return [
+            ChainTurn(
+                row.key[1],
+                row.parent_id,
+                row.status,
+                [item.body for item in row.input_items],
+                [item.body for item in row.output_items],
             )
-            row = row.parent
-        turns.reverse()
-        return turns
+            for row in self._walk(scope, response_id)
+        ]
+
+    async def input_item_ids(self, scope: Scope, response_id: str) -> list[str]:
+        """The ids of the items that a response was made from, oldest first, each where it comes first."""
+        found: dict[str, None] = {}
+        for row in self._walk(scope, response_id):
+            items = row.input_items if row.key[1] == response_id else (*row.input_items, *row.output_items)
+            found.update((item.key[1], None) for item in items)
+        return list(found)
 
     async def events(self, scope: Scope, response_id: str, after: int = -1) -> list[EventBatch]:
         """The batches of a response that hold events after that number."""
@@ -237,6 +239,17 @@ class MemoryStore(Store):
         finally:
             row.retained -= 1
             self._remove_unneeded(row)
+
+    def _walk(self, scope: Scope, response_id: str) -> list[_Row]:
+        """The rows from the oldest ancestor to this response, gone or not."""
+        self._expire()
+        row = self._rows.get((scope.tenant, response_id))
+        rows: list[_Row] = []
+        while row is not None:
+            rows.append(row)
+            row = row.parent
+        rows.reverse()
+        return rows
 
     def _live_row(self, scope: Scope, response_id: str) -> _Row | None:
         self._expire()

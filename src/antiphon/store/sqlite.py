@@ -14,6 +14,7 @@ early, and one that is set back makes them stay longer.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import sqlite3
 import sys
@@ -22,8 +23,6 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
-
-from msgspec import Struct
 
 from antiphon.errors import APIError, ConfigurationError, UnavailableError
 from antiphon.store.base import (
@@ -41,7 +40,7 @@ from antiphon.store.base import (
 )
 from antiphon.store.queries import QUERIES
 from antiphon.store.sqlite_file import FileLock, connect, migrate, prepare_file
-from antiphon.store.sqlite_rows import Key, Rows, unpack_offsets
+from antiphon.store.sqlite_rows import IN, OUT, Key, Rows, unpack_offsets
 from antiphon.store.sqlite_writer import Writer, clean_error
 
 __all__ = ["SQLiteStore"]
@@ -53,13 +52,6 @@ _SWITCH_SECONDS = 50e-6
 _TURNS_A_READ = 32
 _BATCHES_A_READ = 32
 _LARGE_BODY = 256 * 1024
-
-
-class _Turn(Struct):
-    """A turn, and whether its response is live."""
-
-    turn: ChainTurn
-    live: bool
 
 
 class _Opened:
@@ -190,21 +182,27 @@ class SQLiteStore(Store):
         rows = self._open().rows
         return await self._write(lambda: rows.delete((scope.tenant, response_id)), heavy=True)
 
-    async def chain(self, scope: Scope, response_id: str, known: str | None = None) -> list[ChainTurn]:
-        """The turns from the oldest ancestor to this response, those after `known` only where that is given."""
-        parameters: dict[str, object] = {"tenant": scope.tenant, "id": response_id, "known": known}
-        parameters.update(now=self._clock(), most=_TURNS_A_READ)
-        turns = self._read_chain(parameters)
-        # The last one is the response itself. One that has expired is as good as gone, unless something needs it.
-        if not turns or not (turns[-1].live or self._read("is_needed", parameters)):
-            return []
-        with self.retain(scope, response_id):
-            step = turns
-            while len(step) == _TURNS_A_READ and step[0].turn.parent_id not in {None, known}:
-                await asyncio.sleep(0)
-                step = self._read_chain({**parameters, "id": step[0].turn.parent_id})
-                turns = step + turns
-        return [row.turn for row in turns]
+    async def chain(self, scope: Scope, response_id: str) -> list[ChainTurn]:
+        """The turns from the oldest ancestor to this response."""
+        turns: list[ChainTurn] = []
+        inputs: list[bytes] = []
+        outputs: list[bytes] = []
+        for _, _, turn_id, parent_id, role, body, status in await self._walk("chain", scope, response_id):
+            if not turns or turns[-1].id != turn_id:
+                inputs, outputs = [], []
+                turns.append(ChainTurn(turn_id, parent_id, status, inputs, outputs))
+            if role is not None:
+                (outputs if role == OUT else inputs).append(body)
+        return turns
+
+    async def input_item_ids(self, scope: Scope, response_id: str) -> list[str]:
+        """The ids of the items that a response was made from, oldest first, each where it comes first."""
+        rows = await self._walk("chain_item_ids", scope, response_id)
+        found: dict[str, None] = {}
+        for _, _, turn_id, _, role, item_id in rows:
+            if role == IN or (role == OUT and turn_id != response_id):
+                found[item_id] = None
+        return list(found)
 
     async def events(self, scope: Scope, response_id: str, after: int = -1) -> list[EventBatch]:
         """The batches of a response that hold events after that number."""
@@ -276,19 +274,25 @@ class SQLiteStore(Store):
     async def _write(self, job: Callable[[], T], *, heavy: bool = False) -> T:
         return await self._open().writer.run(job, heavy=heavy)
 
-    def _read_chain(self, parameters: dict[str, object]) -> list[_Turn]:
-        found: list[tuple[str, str | None, str, bool, int | None, bytes]]
-        found = self._read("chain", parameters)
-        turns: list[_Turn] = []
-        inputs: list[bytes] = []
-        outputs: list[bytes] = []
-        for response_id, parent_id, status, live, role, body in found:
-            if not turns or turns[-1].turn.id != response_id:
-                inputs, outputs = [], []
-                turns.append(_Turn(ChainTurn(response_id, parent_id, status, inputs, outputs), live))
-            if role is not None:
-                (outputs if role else inputs).append(body)
-        return turns
+    async def _walk(self, query: str, scope: Scope, response_id: str) -> list[Any]:
+        """The rows of a query that reads a chain from its end, oldest first, read in steps.
+
+        The first columns are the depth of the row's turn in its step, whether that turn is live, its id and parent's.
+        """
+        parameters: dict[str, object] = {"tenant": scope.tenant, "id": response_id, "now": self._clock()}
+        parameters.update(most=_TURNS_A_READ)
+        steps = [self._read(query, parameters)]
+        # The last one is the response itself. One that has expired is as good as gone, unless something needs it.
+        if not steps[0] or not (steps[0][-1][1] or self._read("is_needed", parameters)):
+            return []
+        with self.retain(scope, response_id):
+            while steps[-1]:
+                depth, _, _, parent_id, *_ = steps[-1][0]
+                if depth < _TURNS_A_READ - 1 or parent_id is None:
+                    break
+                await asyncio.sleep(0)
+                steps.append(self._read(query, {**parameters, "id": parent_id}))
+        return list(itertools.chain.from_iterable(reversed(steps)))
 
     def _read(self, query: str, parameters: dict[str, object]) -> list[Any]:
         try:

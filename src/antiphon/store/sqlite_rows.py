@@ -16,7 +16,7 @@ from antiphon.errors import ConflictError
 from antiphon.store.base import EventBatch, FinishedResponse, NewResponse, StoredItem, StoreLimits
 from antiphon.store.queries import QUERIES
 
-__all__ = ["Key", "Rows", "pack_offsets", "unpack_offsets"]
+__all__ = ["IN", "OUT", "Key", "Rows", "pack_offsets", "unpack_offsets"]
 
 Key = tuple[str, str]
 
@@ -31,7 +31,8 @@ _FINISH_RESPONSE = QUERIES["finish_response"]
 _FIND_RESPONSE = QUERIES["find_response"]
 _ADD_TO_TOTALS = QUERIES["add_to_totals"]
 
-_IN, _OUT = 0, 1
+IN, OUT = 0, 1
+"""The roles of a response's items."""
 
 
 def pack_offsets(offsets: Sequence[int]) -> bytes:
@@ -170,7 +171,7 @@ class Rows:
         assert number is not None  # noqa: S101 - an INSERT that did not raise has added a row
         self._responses += 1
         self._bytes += len(final.snapshot)
-        self._add_items(tenant, number, _IN, response.input_items)
+        self._add_items(tenant, number, IN, response.input_items)
         if finished is not None:
             self._add_end((tenant, response.id), number, finished)
 
@@ -270,7 +271,7 @@ class Rows:
                 self._bytes += len(batch.body)
         except sqlite3.IntegrityError:
             raise ConflictError("This response has these events already.") from None
-        self._add_items(key[0], number, _OUT, finished.output_items)
+        self._add_items(key[0], number, OUT, finished.output_items)
         if self.bounded:
             self._by_use[key] = None
             self._joined.append(key)

@@ -126,13 +126,31 @@ WITH RECURSIVE turn (n, id, parent_id, status, parent, depth, live) AS (
   SELECT n, id, parent_id, status, parent, 0,
     gone = 0 AND (expires_at IS NULL OR expires_at > :now OR status IN ('queued', 'in_progress'))
   FROM responses
-  WHERE tenant = :tenant AND id = :id AND id IS NOT :known
+  WHERE tenant = :tenant AND id = :id
   UNION ALL
   SELECT r.n, r.id, r.parent_id, r.status, r.parent, turn.depth + 1, 1
   FROM turn JOIN responses AS r ON r.n = turn.parent
-  WHERE r.tenant = :tenant AND r.id IS NOT :known AND turn.depth + 1 < :most
+  WHERE r.tenant = :tenant AND turn.depth + 1 < :most
 )
-SELECT turn.id, turn.parent_id, turn.status, turn.live, ri.role, items.body
+SELECT turn.depth, turn.live, turn.id, turn.parent_id, ri.role, items.body, turn.status
+FROM turn
+LEFT JOIN response_items AS ri ON ri.response = turn.n
+LEFT JOIN items ON items.n = ri.item
+ORDER BY turn.depth DESC, ri.role, ri.pos;
+
+-- name: chain_item_ids
+-- The same with the ids of the items instead of their bodies.
+WITH RECURSIVE turn (n, id, parent_id, status, parent, depth, live) AS (
+  SELECT n, id, parent_id, status, parent, 0,
+    gone = 0 AND (expires_at IS NULL OR expires_at > :now OR status IN ('queued', 'in_progress'))
+  FROM responses
+  WHERE tenant = :tenant AND id = :id
+  UNION ALL
+  SELECT r.n, r.id, r.parent_id, r.status, r.parent, turn.depth + 1, 1
+  FROM turn JOIN responses AS r ON r.n = turn.parent
+  WHERE r.tenant = :tenant AND turn.depth + 1 < :most
+)
+SELECT turn.depth, turn.live, turn.id, turn.parent_id, ri.role, items.id
 FROM turn
 LEFT JOIN response_items AS ri ON ri.response = turn.n
 LEFT JOIN items ON items.n = ri.item
