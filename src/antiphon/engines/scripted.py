@@ -51,6 +51,8 @@ RAW_ITEMS_SWITCH = "ANTIPHON_SCRIPTED_RAW_ITEMS"
 GREETING = "Hello from scripted."
 CHARACTERS_A_TOKEN = 4
 ARGUMENT_PIECE = 4
+MAX_COUNT = 100_000
+MAX_PAUSE = 60_000
 BURST = 64
 RETRY_AFTER = 0.05
 """Seconds after which `!ERR429` says that a client may come back: short, since it will be answered so again."""
@@ -190,19 +192,25 @@ def _http_error(status: int) -> APIError:
 
 
 def _write_script(prompt: Prompt) -> _Script:
-    last = prompt.messages[-1] if prompt.messages else None
-    if last is not None and last.role == "tool":
-        return _Script(_words("FINAL: " + last.text()))
-    before = prompt.messages[-2] if len(prompt.messages) > 1 else None
-    if last is not None and before is not None and before.role == "tool" and not last.text():
-        # The images of a tool output come in a user message of their own (M17).
-        return _Script(_words("FINAL: " + before.text()))
+    output = _last_output(prompt.messages)
+    if output is not None:
+        script = _Script(_words("FINAL: " + output))
+        _force(script, prompt, answered=True)
+        return script
     script = _Script([])
     answered = False
     for name, number, rest in _directives(prompt.messages):
         answered |= _obey(script, prompt, name, number, rest)
     _force(script, prompt, answered)
     return script
+
+
+def _last_output(messages: Sequence[ChatMessage]) -> str | None:
+    """The output of a tool, where that is the last item; its images come in a user message of their own (M17)."""
+    last = messages[-1] if messages else None
+    if last is not None and last.role == "user" and not last.text() and len(messages) > 1:
+        last = messages[-2]
+    return last.text() if last is not None and last.role == "tool" else None
 
 
 def _obey(script: _Script, prompt: Prompt, name: str, number: str, rest: str) -> bool:
@@ -221,24 +229,24 @@ def _obey(script: _Script, prompt: Prompt, name: str, number: str, rest: str) ->
         return False
     elif name == "REFUSE":
         pieces += [RefusalDelta(word) for word in _split(rest or "I cannot help with that.")]
-    elif name == "COUNT":
-        last = int(rest or number or 0)
+    elif name == "COUNT" and (rest or number).isdigit():
+        last = min(int((rest or number)[:9]), MAX_COUNT)
         pieces += [TextDelta(f"{n} " if n < last else str(n)) for n in range(1, last + 1)]
     elif name == "ECHO":
         pieces += _words(render_chatml(prompt.messages))
     elif name == "INCOMPLETE":
-        pieces += _words(rest or "This is cut")
+        pieces += _words(rest or ("" if pieces else "This is cut"))
         script.cut = True
     elif name == "FAIL":
-        pieces += [*(_words(rest) or [TextDelta("This fails")]), _Fault()]
+        pieces += [*_words(rest or ("" if pieces else "This fails")), _Fault()]
     elif name == "STREAMERR":
         pieces.insert(0, _Fault())
     elif name == "CUT":
-        pieces += [*(_words(rest) or [TextDelta("This breaks")]), _Fault(silent=True)]
+        pieces += [*_words(rest or ("" if pieces else "This breaks")), _Fault(silent=True)]
     elif name == "ITEM" and os.environ.get(RAW_ITEMS_SWITCH) == "1":
         pieces.append(RawItemDelta(loads(rest)))
-    elif name == "SLOW":
-        script.pause = float(rest or number or 0) / 1000
+    elif name == "SLOW" and (rest or number).isdigit():
+        script.pause = min(int((rest or number)[:9]), MAX_PAUSE) / 1000
         return False
     else:
         return False
@@ -299,8 +307,10 @@ def _smallest_call(prompt: Prompt) -> list[Delta | _Fault]:
 
 def _call(prompt: Prompt, name: str, arguments: str) -> list[Delta | _Fault]:
     namespace, separator, bare = name.partition("::")
-    start = ToolCallStart(bare, namespace=namespace) if separator else ToolCallStart(name)
-    return [start, *_pieces(arguments)]
+    if separator:
+        return [ToolCallStart(bare, namespace=namespace), *_pieces(arguments)]
+    custom = any(isinstance(tool, CustomTool) and tool.name == name for tool in prompt.tools)
+    return [ToolCallStart(name, custom=custom), *_pieces(arguments)]
 
 
 def _pieces(text: str) -> list[Delta | _Fault]:

@@ -6,10 +6,11 @@ Only function and custom tools can be called by a model here; a choice that only
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from antiphon.errors import InvalidRequestError
 from antiphon.prompt.prompt import ResolvedChoice
+from antiphon.protocol.json import quoted
 from antiphon.protocol.tools import AllowedTools, CustomTool, FunctionChoice, FunctionTool, Tool, ToolChoice
 
 __all__ = ["resolve_choice"]
@@ -40,7 +41,7 @@ def resolve_choice(tools: Sequence[Tool], choice: ToolChoice) -> tuple[list[Call
     if not isinstance(choice, str) and choice.type == "custom":
         return _named(callables, CustomTool, choice.name or "")
     kind = choice if isinstance(choice, str) else choice.type
-    raise _unmeetable(f"This server cannot force a call of the tool type '{kind}'.", "tool_choice.type")
+    raise _unmeetable(f"This server cannot force a call of the tool type '{quoted(kind)}'.", "tool_choice.type")
 
 
 def _named(
@@ -49,23 +50,33 @@ def _named(
     found = [tool for tool in callables if isinstance(tool, kind) and tool.name == name]
     if not found:
         what = "function" if kind is FunctionTool else "custom tool"
-        raise _unmeetable(f"Tool choice names the {what} '{name}', which is not in 'tools'.", "tool_choice.name")
+        raise _unmeetable(
+            f"Tool choice names the {what} '{quoted(name)}', which is not in 'tools'.", "tool_choice.name"
+        )
     return found[:1], ResolvedChoice("required", (name,))
 
 
 def _allowed(choice: AllowedTools, callables: list[CallableTool], tools: Sequence[Tool]) -> ResolvedChoice:
     names: list[str] = []
     for index, entry in enumerate(choice.tools):
-        name = entry.get("name")
-        declared = any(isinstance(name, str) and tool.name == name for tool in callables)
-        if declared:
-            names.append(str(name))
+        name = _entry_name(entry)
+        if name is not None and any(tool.name == name for tool in callables):
+            names.append(name)
         elif not any(_same_hosted(tool, entry) for tool in tools):
             raise _unmeetable(f"'tool_choice.tools[{index}]' is not in 'tools'.", f"tool_choice.tools[{index}]")
     if choice.mode == "required" and not names:
         raise _unmeetable("This server can run none of the allowed tools.", "tool_choice.tools")
     ordered = tuple(tool.name for tool in callables if tool.name in names)
     return ResolvedChoice(choice.mode, ordered)
+
+
+def _entry_name(entry: dict[str, Any]) -> str | None:
+    """The name in an entry of allowed_tools, flat or in the nested form of chat-completions."""
+    for holder in (entry, entry.get("function"), entry.get("custom")):
+        name = cast("dict[str, Any]", holder).get("name") if isinstance(holder, dict) else None
+        if isinstance(name, str):
+            return name
+    return None
 
 
 def _same_hosted(tool: Tool, entry: dict[str, Any]) -> bool:

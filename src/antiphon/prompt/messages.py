@@ -29,7 +29,7 @@ from antiphon.protocol.items import (
     RawItem,
     Reasoning,
 )
-from antiphon.protocol.json import encode
+from antiphon.protocol.json import encode, quoted
 from antiphon.protocol.parts import (
     ContentPart,
     InputAudio,
@@ -51,6 +51,7 @@ IMAGE_NOTE = "[Image output attached in the next message]"
 """What ends a tool message whose images follow in a user message (M17)."""
 
 _CALL_BODY = ("arguments", "input", "action", "operation", "code", "queries")
+_OUTPUT_BODY = ("output", "result", "tools")
 _NOTHING: frozenset[str] = frozenset()
 
 Parts = list[dict[str, Any]]
@@ -165,10 +166,10 @@ class MessageBuilder:
 
     def _reasoning(self, item: Reasoning) -> None:
         content = item.content
+        self._substance = True
         text = "" if content is UNSET or content is None else "\n".join(part.text for part in content)
         if not text:
             return
-        self._substance = True
         if self._turn.begun:
             self._flush()
         before = self._turn.reasoning
@@ -185,13 +186,14 @@ class MessageBuilder:
         if isinstance(output, str):
             self._messages.append(ChatMessage("tool", output, tool_call_id=call_id))
             return
-        rendered = self._parts(output)
-        images = [part for part in rendered if part["type"] == "image_url"]
-        lines = [
-            part["text"] if part["type"] == "text" else encode(part).decode()
-            for part in rendered
-            if part["type"] != "image_url"
-        ]
+        images: Parts = []
+        lines: list[str] = []
+        for part in output:
+            (rendered,) = self._parts([part])
+            if rendered["type"] == "image_url":
+                images.append(rendered)
+            else:
+                lines.append(rendered["text"] if rendered["type"] == "text" else encode(part).decode())
         if images:
             lines.append(IMAGE_NOTE)
         self._messages.append(ChatMessage("tool", "\n".join(lines), tool_call_id=call_id))
@@ -201,16 +203,18 @@ class MessageBuilder:
     def _raw(self, item: RawItem) -> None:
         """Calls and outputs of tools that others ran are told to the model as calls; other items are left out."""
         body = item.body
-        call_id = body.get("call_id")
-        if not isinstance(call_id, str):
-            return
+        call_id = str(body.get("call_id") or item.id or "")
         if item.type.endswith("_output"):
-            output = body.get("output")
+            output: Any = next((body[key] for key in _OUTPUT_BODY if body.get(key) is not None), "")
+            if isinstance(output, dict) and output.get("type") == "computer_screenshot":  # pyright: ignore[reportUnknownMemberType]
+                self._media.add("image")
             self._output(call_id, output if isinstance(output, str) else encode(output).decode())
         elif item.type.endswith("_call") and body.get("status") != "incomplete":
-            arguments: Any = next((body[key] for key in _CALL_BODY if key in body), "{}")
-            text = arguments if isinstance(arguments, str) else encode(arguments).decode()
-            self._call(ToolCall(call_id, item.type.removesuffix("_call"), text))
+            self._substance = True
+            if "call_id" in body:
+                arguments: Any = next((body[key] for key in _CALL_BODY if key in body), "{}")
+                text = arguments if isinstance(arguments, str) else encode(arguments).decode()
+                self._call(ToolCall(call_id, item.type.removesuffix("_call"), text))
 
     def _flush(self) -> None:
         """Close the assistant turn; thinking that no assistant turn followed is dropped (M14)."""
@@ -241,7 +245,7 @@ class MessageBuilder:
             rendered.append(_image(part))
         elif isinstance(part, InputFile):
             self._media.add("file")
-            rendered.append({"type": "file", "file": {"filename": part.filename, "file_id": part.file_id}})
+            rendered.append({"type": "file", "file": _file(part)})
         elif isinstance(part, InputAudio):
             self._media.add("audio")
             rendered.append({"type": "input_audio", "input_audio": part.input_audio})
@@ -272,7 +276,7 @@ def assemble(chain: Iterable[Conversation], instructions: str | None) -> list[Ch
 
 def unresolved_reference(item: ItemReference) -> InvalidRequestError:
     """The 400 for a reference to an item that is not stored in this scope."""
-    return InvalidRequestError(f"Item with id '{item.id}' not found.", param="input", code="item_not_found")
+    return InvalidRequestError(f"Item with id '{quoted(item.id)}' not found.", param="input", code="item_not_found")
 
 
 def _closed(turn: _OpenTurn) -> Iterable[ChatMessage]:
@@ -289,6 +293,11 @@ def _image(part: InputImage) -> dict[str, Any]:
     raise InvalidRequestError(
         "An input_image needs 'image_url' or 'file_id'.", param="input", code="missing_required_parameter"
     )
+
+
+def _file(part: InputFile) -> dict[str, Any]:
+    fields = ("filename", "file_id", "file_url", "file_data")
+    return {name: value for name in fields if (value := getattr(part, name)) is not None}
 
 
 def _text(parts: Parts) -> str:

@@ -6,40 +6,18 @@ than what an encoder, a template or a grammar later takes.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any
 
 from antiphon.errors import InvalidRequestError
 
-__all__ = ["MAX_DEPTH", "check_raw", "check_value", "too_deep"]
+__all__ = ["MAX_DEPTH", "check_value", "too_deep"]
 
 MAX_DEPTH = 128
 
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
-
-
-def check_raw(raw: bytes, path: str) -> None:
-    """Refuse JSON text that nests deeper than the bound; text too short to do so costs nothing.
-
-    Raises:
-        InvalidRequestError: it does.
-    """
-    if len(raw) <= 2 * MAX_DEPTH or raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
-        return
-    depth = 0
-    for match in _TOKEN.finditer(raw):
-        token = match.group()
-        if token in (b"[", b"{"):
-            depth += 1
-            if depth > MAX_DEPTH:
-                raise too_deep(path)
-        elif token in (b"]", b"}"):
-            depth -= 1
-
 
 def check_value(value: Any, path: str) -> None:
-    """The same for a decoded value.
+    """Refuse a decoded value that nests deeper than the bound; costs one step a value, however long its strings.
 
     Raises:
         InvalidRequestError: it nests deeper than the bound.

@@ -13,9 +13,9 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from antiphon.errors import InvalidRequestError
-from antiphon.protocol.depth import check_raw, check_value, too_deep
+from antiphon.protocol.depth import check_value, too_deep
 from antiphon.protocol.ids import item_prefix, new_id
-from antiphon.protocol.json import encode, field_error
+from antiphon.protocol.json import encode, field_error, quoted
 from antiphon.protocol.parts import (
     ContentPart,
     ImageUrlPart,
@@ -64,7 +64,7 @@ class Reasoning(Struct, tag="reasoning"):
 
     id: str | None = None
     summary: list[SummaryText] | None = msgspec.field(default_factory=list[SummaryText])
-    content: list[ReasoningText] | None | UnsetType = UNSET
+    content: list[ReasoningText | TextPart] | None | UnsetType = UNSET
     encrypted_content: str | None | UnsetType = UNSET
     status: str | None = "completed"
 
@@ -201,7 +201,7 @@ def decode_item(raw: Raw | bytes, path: str = "") -> Item:
     except RecursionError:
         raise too_deep(path) from None
     if isinstance(item, RawItem):
-        check_raw(bytes(raw), path)
+        check_value(item.body, path)
     else:
         _normalize(item, path)
     return item
@@ -230,8 +230,10 @@ def _normalize(item: Item, path: str) -> None:
     elif isinstance(item, FunctionCallOutput | CustomToolCallOutput):
         if not isinstance(item.output, str):
             item.output = [_input_part(part, path) for part in item.output]
-    elif isinstance(item, Reasoning) and item.summary is None:
-        item.summary = []
+    elif isinstance(item, Reasoning):
+        item.summary = item.summary or []
+        if item.content:
+            item.content = [ReasoningText(text=part.text) for part in item.content]
     for field in _OPTIONAL_FIELDS.get(type(item), ()):
         value = getattr(item, field)
         if value is None:
@@ -243,7 +245,8 @@ def _normalize(item: Item, path: str) -> None:
 def _normalize_message(message: Message, path: str) -> None:
     if message.role not in ROLES:
         raise InvalidRequestError(
-            f"Invalid value: '{message.role}'. Supported values are: 'assistant', 'system', 'developer', and 'user'.",
+            f"Invalid value: '{quoted(message.role)}'. "
+            "Supported values are: 'assistant', 'system', 'developer', and 'user'.",
             param=f"{path}.role",
             code="invalid_value",
         )

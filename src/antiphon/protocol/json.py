@@ -9,7 +9,7 @@ import msgspec
 
 from antiphon.errors import InvalidRequestError
 
-__all__ = ["decode_body", "encode", "field_error", "loads"]
+__all__ = ["decode_body", "encode", "field_error", "loads", "quoted"]
 
 T = TypeVar("T")
 
@@ -17,12 +17,19 @@ encode = msgspec.json.Encoder().encode
 """Compact JSON bytes of any struct or plain value."""
 
 _untyped = msgspec.json.Decoder()
-_PATH = re.compile(r" - at `(?:key in )?\$(.*)`$", re.DOTALL)
+_PATH = re.compile(r" - at `(?:key in )?\$([^`]*)`$")
+_MISSING = re.compile(r"^Object missing required field `([^`]*)`$")
+MAX_QUOTED = 200
 
 
 def loads(data: bytes | str) -> Any:
     """Plain Python values of JSON that we wrote ourselves."""
     return _untyped.decode(data)
+
+
+def quoted(text: str) -> str:
+    """A caller's text as an error message repeats it: not more than a little of it."""
+    return text if len(text) <= MAX_QUOTED else text[:MAX_QUOTED] + "…"
 
 
 def field_error(error: msgspec.ValidationError, prefix: str = "") -> InvalidRequestError:
@@ -32,18 +39,17 @@ def field_error(error: msgspec.ValidationError, prefix: str = "") -> InvalidRequ
     path = prefix
     if match:
         text = text[: match.start()]
-        inner = match.group(1).replace("[...]", "[*]")
-        path = (prefix + inner).lstrip(".")
-    missing = "missing required field" in text
+        path = (prefix + match.group(1)).lstrip(".").removesuffix("[...]")
+    missing = _MISSING.match(text)
     if missing:
-        name = text.rsplit("`", 2)[1]
+        name = missing.group(1)
         path = f"{path}.{name}" if path else name
         return InvalidRequestError(
             f"Missing required parameter: '{path}'.", param=path, code="missing_required_parameter"
         )
     where = f" for '{path}'" if path else ""
     return InvalidRequestError(
-        f"Invalid value{where}: {text[:1].lower()}{text[1:]}.", param=path or None, code="invalid_value"
+        f"Invalid value{where}: {quoted(text[:1].lower() + text[1:])}.", param=path or None, code="invalid_value"
     )
 
 

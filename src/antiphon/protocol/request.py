@@ -15,7 +15,7 @@ from msgspec import Meta, Raw, Struct
 from antiphon.errors import InvalidRequestError
 from antiphon.protocol.depth import check_value
 from antiphon.protocol.items import Item, Message, decode_item
-from antiphon.protocol.json import decode_body
+from antiphon.protocol.json import decode_body, quoted
 from antiphon.protocol.parts import InputText
 from antiphon.protocol.tools import Tool, ToolChoice, decode_tool, decode_tool_choice
 
@@ -28,6 +28,8 @@ MAX_METADATA_ENTRIES = 16
 MAX_METADATA_KEY = 64
 MAX_METADATA_VALUE = 512
 MAX_IDENTIFIER = 64
+MAX_STOPS = 16
+MAX_STOP = 256
 MAX_SAFETY_IDENTIFIER = 128
 
 
@@ -98,7 +100,7 @@ class _Body(Struct):
     chat_template_kwargs: dict[str, Any] | None = None
     top_k: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    repeat_penalty: Annotated[float, Meta(ge=0, le=10)] | None = None
+    repeat_penalty: Annotated[float, Meta(ge=0.01, le=10)] | None = None
     seed: Annotated[int, Meta(ge=-1, le=2**32 - 1)] | None = None
     stop: str | list[str] | None = None
 
@@ -232,7 +234,7 @@ def _check_limits(body: _Body) -> None:
         )
     if body.truncation not in (None, "auto", "disabled"):
         raise InvalidRequestError(
-            f"Invalid value: '{body.truncation}'. Supported values are: 'auto' and 'disabled'.",
+            f"Invalid value: '{quoted(body.truncation or '')}'. Supported values are: 'auto' and 'disabled'.",
             param="truncation",
             code="invalid_value",
         )
@@ -249,6 +251,13 @@ def _check_limits(body: _Body) -> None:
             param="max_tool_calls",
             code="integer_below_min_value",
         )
+    if body.text is not None and body.text.verbosity not in (None, "low", "medium", "high"):
+        raise InvalidRequestError(
+            f"Invalid value: '{quoted(body.text.verbosity or '')}'. Supported values are: 'low', 'medium', and 'high'.",
+            param="text.verbosity",
+            code="invalid_value",
+        )
+    _check_stop(body.stop)
     if body.metadata:
         _check_metadata(body.metadata)
     if body.text is not None and body.text.format is not None:
@@ -256,6 +265,16 @@ def _check_limits(body: _Body) -> None:
         check_value(body.text.format.json_schema, "text.format.json_schema")
     for field in ("chat_template_kwargs", "prompt", "conversation"):
         check_value(getattr(body, field), field)
+
+
+def _check_stop(stop: str | list[str] | None) -> None:
+    texts = [stop] if isinstance(stop, str) else stop or []
+    if len(texts) > MAX_STOPS or any(len(text) > MAX_STOP for text in texts):
+        raise InvalidRequestError(
+            f"Invalid 'stop': at most {MAX_STOPS} strings of at most {MAX_STOP} characters are expected.",
+            param="stop",
+            code="array_above_max_length",
+        )
 
 
 def _check_metadata(metadata: dict[str, str | None]) -> None:

@@ -11,8 +11,8 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from antiphon.errors import InvalidRequestError
-from antiphon.protocol.depth import check_raw
-from antiphon.protocol.json import field_error
+from antiphon.protocol.depth import check_value, too_deep
+from antiphon.protocol.json import field_error, quoted
 
 __all__ = [
     "AllowedTools",
@@ -112,7 +112,6 @@ def decode_tool(raw: Raw, path: str) -> Tool:
     Raises:
         InvalidRequestError: the type is missing, or a field has a wrong type or an empty or over-long name.
     """
-    check_raw(bytes(raw), path)
     try:
         kind = _head.decode(raw).type
         tool: Tool
@@ -121,9 +120,18 @@ def decode_tool(raw: Raw, path: str) -> Tool:
         elif kind == "custom":
             tool = _custom.decode(raw)
         else:
-            return _raw.decode(raw)
+            body = _raw.decode(raw)
+            check_value(body, path)
+            return body
     except msgspec.ValidationError as error:
         raise field_error(error, path) from None
+    except RecursionError:
+        raise too_deep(path) from None
+    if isinstance(tool, FunctionTool):
+        check_value(tool.parameters, f"{path}.parameters")
+        check_value(tool.output_schema, f"{path}.output_schema")
+    else:
+        check_value(tool.format, f"{path}.format")
     if not 1 <= len(tool.name) <= MAX_TOOL_NAME:
         raise InvalidRequestError(
             f"Invalid '{path}.name': a name of 1 to {MAX_TOOL_NAME} characters is expected.",
@@ -143,13 +151,12 @@ def decode_tool_choice(raw: Raw) -> ToolChoice:
     if data == b"null":
         return "auto"
     path = "tool_choice"
-    check_raw(data, path)
     try:
         if data.startswith(b'"'):
             mode = msgspec.json.decode(raw, type=str)
             if mode not in _MODES:
                 raise InvalidRequestError(
-                    f"Invalid value: '{mode}'. Supported values are: 'none', 'auto', and 'required'.",
+                    f"Invalid value: '{quoted(mode)}'. Supported values are: 'none', 'auto', and 'required'.",
                     param=path,
                     code="invalid_value",
                 )
@@ -162,6 +169,9 @@ def decode_tool_choice(raw: Raw) -> ToolChoice:
         body = _raw.decode(raw)
     except msgspec.ValidationError as error:
         raise field_error(error, path) from None
+    except RecursionError:
+        raise too_deep(path) from None
+    check_value(body, path)
     name = body.get("name")
     return NamedToolChoice(type=kind, name=name if isinstance(name, str) else None, body=body)
 
@@ -182,7 +192,7 @@ def _allowed_tools(raw: Raw) -> AllowedTools:
     choice = _allowed.decode(raw)
     if choice.mode not in ("auto", "required"):
         raise InvalidRequestError(
-            f"Invalid value: '{choice.mode}'. Supported values are: 'auto' and 'required'.",
+            f"Invalid value: '{quoted(choice.mode)}'. Supported values are: 'auto' and 'required'.",
             param="tool_choice.mode",
             code="invalid_value",
         )
@@ -192,6 +202,7 @@ def _allowed_tools(raw: Raw) -> AllowedTools:
             param="tool_choice.tools",
             code="invalid_value",
         )
+    check_value(choice.tools, "tool_choice.tools")
     return choice
 
 

@@ -11,6 +11,7 @@ from antiphon.machine.opening import effective_format
 from antiphon.prompt.messages import Conversation
 from antiphon.prompt.prompt import ResolvedChoice
 from antiphon.protocol.items import Item, Message
+from antiphon.protocol.json import quoted
 from antiphon.protocol.parts import InputFile, InputImage
 from antiphon.protocol.request import CreateResponse, TextFormat
 from antiphon.settings import Settings
@@ -61,7 +62,7 @@ def check_format(request: CreateResponse, capabilities: Capabilities) -> TextFor
         return None
     if form.type not in _FORMATS:
         raise InvalidRequestError(
-            f"Invalid value: '{form.type}'. Supported values are: 'text', 'json_object', and 'json_schema'.",
+            f"Invalid value: '{quoted(form.type)}'. Supported values are: 'text', 'json_object', and 'json_schema'.",
             param="text.format.type",
             code="invalid_value",
         )

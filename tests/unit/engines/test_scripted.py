@@ -116,6 +116,41 @@ async def test_after_the_output_of_a_tool_it_repeats_the_output_and_obeys_no_old
     assert text((await collect([*history, ChatMessage("user", "thanks")]))[0]) == "Hello from scripted."
 
 
+@pytest.mark.requirement("scripted:tool-output")
+async def test_after_the_output_of_a_tool_a_format_and_a_forced_choice_still_hold():
+    history = [ChatMessage("user", "!TEXT a"), ChatMessage("tool", "12C", tool_call_id="c")]
+    form = TextFormat("json_schema", schema=SCHEMA)
+    assert text((await collect(history, format=form))[0]) == '{"city":""}'
+    forced = ResolvedChoice("required", ("clock",))
+    assert calls((await collect(history, tools=TOOLS, choice=forced))[0]) == [("clock", "{}")]
+
+
+@pytest.mark.requirement("scripted:directives")
+@pytest.mark.parametrize(("said", "before"), [("!TEXT one\n!INCOMPLETE", "one"), ("!INCOMPLETE two", "two")])
+async def test_a_cut_adds_text_of_its_own_only_where_there_is_none(said, before):
+    deltas, stop = await collect(said)
+    assert text(deltas) == before
+    assert stop.reason == "length"
+
+
+@pytest.mark.requirement("scripted:directives")
+@pytest.mark.parametrize("said", ["!COUNT x", "!SLOW x", "!COUNT -1", "!NONSENSE", "text !TEXT a"])
+async def test_what_is_no_directive_is_not_obeyed(said):
+    assert text((await collect(said))[0]) == "Hello from scripted."
+
+
+@pytest.mark.requirement("scripted:directives")
+async def test_a_directive_is_bounded():
+    deltas, _ = await collect("!COUNT 999999999999", max_output_tokens=3)
+    assert text(deltas) == "1 2 3 "
+
+
+@pytest.mark.requirement("scripted:directives")
+async def test_a_call_of_a_declared_custom_tool_is_a_custom_call():
+    deltas, _ = await collect("!CALL shell ls", tools=TOOLS, choice=ResolvedChoice("auto", NAMES))
+    assert deltas[0] == ToolCallStart("shell", custom=True)
+
+
 @pytest.mark.requirement("scripted:echo")
 async def test_echo_shows_the_whole_prompt_as_chatml():
     history = [

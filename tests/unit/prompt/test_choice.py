@@ -26,6 +26,7 @@ TOOLS = [F, WEB, G, C]
         (AllowedTools("auto", [{"type": "function", "name": "g"}]), [F, G, C], "auto", ("g",)),
         (AllowedTools("required", [{"type": "function", "name": "g"}, WEB]), [F, G, C], "required", ("g",)),
         (AllowedTools("auto", [WEB]), [F, G, C], "auto", ()),
+        (AllowedTools("auto", [{"type": "function", "function": {"name": "g"}}]), [F, G, C], "auto", ("g",)),
     ],
 )
 def test_a_choice_says_what_the_model_is_told_and_what_it_may_call(choice, told, mode, allowed):

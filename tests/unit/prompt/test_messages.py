@@ -10,7 +10,7 @@ from antiphon.errors import InvalidRequestError
 from antiphon.prompt.messages import EMPTY, IMAGE_NOTE, MessageBuilder, assemble
 from antiphon.prompt.prompt import ChatMessage, ToolCall
 from antiphon.protocol.items import decode_item
-from antiphon.protocol.json import encode
+from antiphon.protocol.json import encode, loads
 
 IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AA==", "detail": "high"}
 IMAGE_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA==", "detail": "high"}}
@@ -125,6 +125,37 @@ def test_calls_and_outputs_of_tools_that_others_ran_are_told_to_the_model():
     assert len(made) == 2
 
 
+@pytest.mark.requirement("prompt:calls:hosted")
+@pytest.mark.parametrize(
+    ("item", "said"),
+    [
+        ({"type": "local_shell_call_output", "id": "lsh_1", "output": "lo"}, "lo"),
+        ({"type": "acme_output", "output": "zz"}, "zz"),
+        ({"type": "program_output", "result": "r"}, "r"),
+        ({"type": "tool_search_output", "tools": [{"name": "f"}]}, '[{"name":"f"}]'),
+        ({"type": "apply_patch_call_output", "call_id": "c", "status": "completed"}, ""),
+    ],
+)
+def test_an_output_of_any_type_is_told_as_the_output_of_a_tool(item, said):
+    (made,) = messages(item)
+    assert (made.role, made.content) == ("tool", said)
+
+
+@pytest.mark.requirement("subset:M18")
+def test_a_screenshot_counts_as_an_image():
+    item = {"type": "computer_call_output", "call_id": "c", "output": {"type": "computer_screenshot", "image_url": "x"}}
+    assert convert([item]).media == {"image"}
+
+
+@pytest.mark.requirement("prompt:files")
+def test_a_file_is_told_whole():
+    part = {"type": "input_file", "filename": "f.pdf", "file_url": "https://x/f.pdf"}
+    (made,) = messages({"role": "user", "content": [part]})
+    assert made.content == [{"type": "file", "file": {"filename": "f.pdf", "file_url": "https://x/f.pdf"}}]
+    (told,) = messages(output([{**part, "file_data": "QQ=="}]))
+    assert loads(told.content) == {**part, "file_data": "QQ=="}
+
+
 @pytest.mark.requirement("subset:M17")
 def test_images_of_a_tool_output_move_to_a_user_message_that_follows():
     made = messages(
@@ -165,6 +196,11 @@ def test_images_on_other_messages_move_to_a_user_message_and_those_on_user_messa
         ([call()], True),
         ([output("")], True),
         ([thinking("hm")], True),
+        ([{"type": "reasoning", "summary": [], "encrypted_content": "gAAA"}], True),
+        ([{"type": "reasoning", "summary": [{"type": "summary_text", "text": "s"}]}], True),
+        ([{"type": "web_search_call", "status": "completed"}], True),
+        ([{"type": "mcp_call", "name": "x"}], True),
+        ([{"type": "compaction_trigger"}], False),
         ([{"role": "system", "content": "s"}], True),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -180,6 +182,15 @@ REFUSALS = [
         "missing_required_parameter",
     ),
     ({"input": [{}]}, "input[0].id", "missing_required_parameter"),
+    (
+        {"input": [{"role": "user", "content": [{"type": "missing required field"}]}]},
+        "input[0].content[0].type",
+        "invalid_value",
+    ),
+    ({"text": {"verbosity": "shrill"}}, "text.verbosity", "invalid_value"),
+    ({"stop": ["x"] * 17}, "stop", "array_above_max_length"),
+    ({"stop": "x" * 257}, "stop", "array_above_max_length"),
+    ({"repeat_penalty": 0}, "repeat_penalty", "invalid_value"),
     ({"temperature": 2.1}, "temperature", "invalid_value"),
     ({"temperature": "hot"}, "temperature", "invalid_value"),
     ({"top_p": -0.1}, "top_p", "invalid_value"),
@@ -190,7 +201,7 @@ REFUSALS = [
     ({"metadata": {str(n): "v" for n in range(17)}}, "metadata", "object_above_max_properties"),
     ({"metadata": {"k" * 65: "v"}}, "metadata", "string_above_max_length"),
     ({"metadata": {"k": "v" * 513}}, "metadata.k", "string_above_max_length"),
-    ({"metadata": {"k": 1}}, "metadata[*]", "invalid_value"),
+    ({"metadata": {"k": 1}}, "metadata", "invalid_value"),
     ({"prompt_cache_key": "k" * 65}, "prompt_cache_key", "string_above_max_length"),
     ({"tools": [{"name": "f"}]}, "tools[0].type", "missing_required_parameter"),
     ({"tools": [{"type": "function"}]}, "tools[0].name", "missing_required_parameter"),
@@ -275,7 +286,7 @@ def nested(levels: int) -> object:
             1,
         ),
         (lambda deep: {"tools": [{"type": "x", "a": deep}]}, 1),
-        (lambda deep: {"tools": [{"type": "function", "name": "f", "parameters": {"a": deep}}]}, 2),
+        (lambda deep: {"tools": [{"type": "function", "name": "f", "parameters": {"a": deep}}]}, 1),
         (lambda deep: {"tool_choice": {"type": "mcp", "a": deep}}, 1),
         (lambda deep: {"text": {"format": {"type": "json_schema", "schema": {"a": deep}}}}, 1),
         (lambda deep: {"chat_template_kwargs": {"a": deep}}, 1),
@@ -287,6 +298,29 @@ def test_what_is_kept_whole_may_nest_128_levels_and_no_more(place, around):
     assert decode(**place(nested(MAX_DEPTH - around)))
     error = refused({"model": "m", "input": "hi", **place(nested(MAX_DEPTH - around + 1))})
     assert error.code == "invalid_json"
+
+
+@pytest.mark.requirement("wire:json:depth")
+def test_a_long_string_full_of_brackets_costs_what_any_string_costs():
+    text = "[" * 200 + "a" * 8_000_000
+    began = time.process_time()
+    assert decode(tools=[{"type": "x", "a": text}], input=[{"type": "y", "a": text}])
+    assert time.process_time() - began < 2
+
+
+@pytest.mark.requirement("wire:request:quoted")
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"truncation": "x" * 100_000},
+        {"input": [{"role": "x" * 100_000, "content": "a"}]},
+        {"tool_choice": "x" * 100_000},
+        {"text": {"verbosity": "x" * 100_000}},
+        {"input": [{"role": "user", "content": [{"type": "x" * 100_000}]}]},
+    ],
+)
+def test_a_message_repeats_only_a_little_of_what_was_sent(fields):
+    assert len(refused({"model": "m", "input": "hi", **fields}).message) < 500
 
 
 @pytest.mark.requirement("wire:json:malformed")
