@@ -497,6 +497,12 @@ STORE: tuple[Requirement, ...] = (
         "architecture, fine print",
         "A second server on one file is refused, with the file and what to do.",
     ),
+    R(
+        "store:sqlite:links",
+        "architecture, fine print",
+        "A store is one file by whatever link it is named; a file of several names, or a foreign lock, is refused.",
+    ),
+    R("store:sqlite:no-locks", "issue 2, section 5", "Without file locks only a store in a file is refused."),
     R("store:sqlite:private", "issue 2, section 5", "The file and its folder are made for their owner alone."),
     R(
         "store:sqlite:open-errors",

@@ -47,7 +47,7 @@ def open_store(settings: Settings) -> Store | None:
             f"A store at a {scheme}:// address is not in this version. Use 'sqlite', 'memory' or a path to a file."
         )
     path = settings.data_path / _FILE_NAME if settings.store == "sqlite" else Path(settings.store).expanduser()
-    return SQLiteStore(path.absolute(), limits)
+    return SQLiteStore(path, limits)
 
 
 def describe(store: Store | None, settings: Settings) -> str:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import os
 import sqlite3
 import sys
 import time
@@ -39,7 +40,7 @@ from antiphon.store.base import (
     StoreStatus,
 )
 from antiphon.store.queries import QUERIES
-from antiphon.store.sqlite_file import FileLock, connect, migrate, prepare_file
+from antiphon.store.sqlite_file import FileLock, connect, migrate, prepare_file, refuse_links
 from antiphon.store.sqlite_rows import IN, OUT, Key, Rows, unpack_offsets
 from antiphon.store.sqlite_writer import Writer, clean_error
 
@@ -77,10 +78,11 @@ class SQLiteStore(Store):
     """
 
     def __init__(self, path: Path, limits: StoreLimits, clock: Callable[[], float] = time.time) -> None:
-        self.path = path
+        # One file is one name here, whichever link leads to it: the lock and the log lie beside that name.
+        self.path = Path(os.path.realpath(path))
         self.limits = limits
         self._clock = clock
-        self._lock = FileLock(path)
+        self._lock = FileLock(self.path)
         self._opened: _Opened | None = None
         self._left_running: list[Key] = []
         self._released: list[Key] = []
@@ -306,6 +308,7 @@ class SQLiteStore(Store):
             with ExitStack() as undo:
                 self._lock.acquire()
                 undo.callback(self._lock.release)
+                refuse_links(self.path)
                 connection = connect(self.path)
                 undo.callback(connection.close)
                 migrate(connection)

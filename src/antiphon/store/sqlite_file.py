@@ -2,47 +2,64 @@
 
 from __future__ import annotations
 
-import fcntl
+import errno
 import os
+import re
 import sqlite3
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
 from antiphon.errors import ConfigurationError
 from antiphon.store.queries import MIGRATIONS, Migration
 
-__all__ = ["FileLock", "connect", "migrate", "prepare_file"]
+__all__ = ["FileLock", "connect", "migrate", "prepare_file", "refuse_links"]
 
 _BUSY_SECONDS = 5.0
 _CACHE_KIB = 16 * 1024
+_LOCK = re.compile(rb"(\d{1,20}\n?)?")
 
 
 class FileLock:
-    """The lock file beside a database: one server per file."""
+    """The lock file beside a database: one server per file.
+
+    Not a lock of the database itself: closing any descriptor of that would drop the locks that SQLite holds on it.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path.with_name(path.name + ".lock")
+        self._store = path
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
         """Take the lock, and write this process's number into the file.
 
         Raises:
-            ConfigurationError: another process holds it.
+            ConfigurationError: another process holds it, or there is something else by its name.
+            OSError: it cannot be made or opened.
         """
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            # Not at the top: this module is loaded for every kind of store, and this one is not there on Windows.
+            import fcntl
+        except ImportError:
+            raise ConfigurationError(
+                "This system has no file locks that a store in a file could use. Choose --store memory."
+            ) from None
+        descriptor = self._open()
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(descriptor, os.pwrite(descriptor, b"%d\n" % os.getpid(), 0))
         except BlockingIOError:
-            holder = os.read(descriptor, 32).decode("ascii", "replace").strip()
+            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
             os.close(descriptor)
             process = f" (process {holder})" if holder else ""
             raise ConfigurationError(
-                f"The store {self.path.with_suffix('')} is in use by another server{process}, which holds the lock "
+                f"The store {self._store} is in use by another server{process}, which holds the lock "
                 f"{self.path}. Stop that server, or give this one another file with --store PATH or --data-dir DIR."
             ) from None
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode("ascii"))
+        except BaseException:
+            os.close(descriptor)
+            raise
         self._descriptor = descriptor
 
     def release(self) -> None:
@@ -51,16 +68,54 @@ class FileLock:
             os.close(self._descriptor)
             self._descriptor = None
 
+    def _open(self) -> int:
+        """The lock file, which must be one: a link would lead to a file of someone else's, which is left alone."""
+        if self.path.is_symlink():
+            raise self._foreign()
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        found = os.fstat(descriptor)
+        if not (stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and _LOCK.fullmatch(os.pread(descriptor, 64, 0))):
+            os.close(descriptor)
+            raise self._foreign()
+        return descriptor
+
+    def _foreign(self) -> ConfigurationError:
+        return ConfigurationError(
+            f"The store {self._store} cannot be locked: {self.path} is not a lock file of this program's and is left "
+            "alone. Move it away, or choose another file with --store PATH."
+        )
+
 
 def prepare_file(path: Path) -> None:
     """Create the file and its folder where they are missing, readable by this user alone.
 
     Raises:
-        OSError: they cannot be made or opened for writing.
+        OSError: they cannot be made, or may not be read and written.
     """
     if not path.parent.exists():
         path.parent.mkdir(mode=0o700, parents=True)
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        # Not opened to find out: closing it would drop the locks of a store that this process has open.
+        code = errno.EISDIR if path.is_dir() else 0 if os.access(path, os.R_OK | os.W_OK) else errno.EACCES
+        if code:
+            raise OSError(code, os.strerror(code)) from None
+
+
+def refuse_links(path: Path) -> None:
+    """Refuse a database that has a second name: SQLite keeps its log beside the name, so each would have its own.
+
+    Raises:
+        ConfigurationError: there is another hard link to it.
+        OSError: it cannot be looked at.
+    """
+    if path.stat().st_nlink > 1:
+        raise ConfigurationError(
+            f"The store {path} is one file under several names (hard links), which would be damaged if more than one "
+            f"were used. Remove the others ('find FOLDER -samefile {path}' shows them), or choose another file with "
+            "--store PATH."
+        )
 
 
 def connect(path: Path, *, read_only: bool = False, wait: bool = True) -> sqlite3.Connection:

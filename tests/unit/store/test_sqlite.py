@@ -6,7 +6,6 @@ import asyncio
 import os
 import resource
 import sqlite3
-import stat
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -17,9 +16,7 @@ import pytest
 from antiphon.errors import ConfigurationError, ConflictError, UnavailableError
 from antiphon.store import sqlite_writer
 from antiphon.store.base import StoredItem, StoreLimits
-from antiphon.store.queries import MIGRATIONS, Migration
 from antiphon.store.sqlite import SQLiteStore
-from antiphon.store.sqlite_file import migrate
 from support.stores import OURS, THEIRS, Clock, add, batch, begun, ended, ids, size
 
 
@@ -164,29 +161,6 @@ async def test_what_this_process_runs_is_not_called_interrupted(store: SQLiteSto
     assert [one.response.id for one in await store.interrupted()] == ["a"]
 
 
-@pytest.mark.requirement("store:sqlite:lock")
-async def test_a_second_server_on_the_same_file_is_refused_with_advice(store: SQLiteStore, path: Path) -> None:
-    second = SQLiteStore(path, StoreLimits())
-    with pytest.raises(ConfigurationError) as refusal:
-        await second.open()
-    assert str(path) in str(refusal.value)
-    assert f"process {os.getpid()}" in str(refusal.value)
-    assert "--store PATH" in str(refusal.value)
-    await add(store, "a")
-    await store.close()
-    await second.open()
-    assert await second.get_response(OURS, "a") is not None
-    await second.close()
-
-
-@pytest.mark.requirement("store:sqlite:private")
-async def test_file_and_folder_are_for_their_owner_alone(store: SQLiteStore, path: Path) -> None:
-    await add(store, "a")
-    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
-    assert modes == {"a.db": 0o600, "a.db-wal": 0o600, "a.db-shm": 0o600, "a.db.lock": 0o600}
-
-
 @pytest.mark.requirement("store:sqlite:open-errors")
 async def test_a_file_that_is_no_database_is_refused_at_start_and_left_alone(path: Path) -> None:
     path.parent.mkdir(parents=True)
@@ -214,47 +188,6 @@ async def test_a_file_that_is_damaged_while_it_is_served_is_a_503(store: SQLiteS
             await call
     await store.close()
     with pytest.raises(ConfigurationError, match="malformed"):
-        await store.open()
-
-
-@pytest.mark.requirement("store:sqlite:open-errors")
-@pytest.mark.parametrize("place", ["file/a.db", "folder"])
-async def test_a_path_that_cannot_be_a_file_is_refused_at_start(tmp_path: Path, place: str) -> None:
-    (tmp_path / "file").write_text("")
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(ConfigurationError, match=r"cannot be opened: .* Check the path"):
-        await SQLiteStore(tmp_path / place, StoreLimits()).open()
-
-
-@pytest.mark.requirement("store:sqlite:migration")
-def test_migrations_run_in_order_and_once(tmp_path: Path) -> None:
-    connection = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
-    first = Migration(1, "first", ("CREATE TABLE t (a)", "INSERT INTO t VALUES (1)"))
-    second = Migration(2, "second", ("ALTER TABLE t ADD COLUMN b DEFAULT 7",))
-    assert migrate(connection, [first]) == 1
-    assert migrate(connection, [first, second]) == 2
-    assert migrate(connection, [first, second]) == 2
-    assert connection.execute("SELECT * FROM t").fetchall() == [(1, 7)]
-    assert connection.execute("SELECT * FROM schema_version").fetchall() == [(1, "first"), (2, "second")]
-    connection.close()
-
-
-@pytest.mark.requirement("store:sqlite:migration")
-def test_a_migration_that_fails_changes_nothing(tmp_path: Path) -> None:
-    connection = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
-    with pytest.raises(sqlite3.OperationalError):
-        migrate(connection, [Migration(1, "broken", ("CREATE TABLE t (a)", "CREATE TABLE t (a)"))])
-    assert connection.execute("SELECT name FROM sqlite_master WHERE name = 't'").fetchall() == []
-    assert migrate(connection, [Migration(1, "mended", ("CREATE TABLE t (a)",))]) == 1
-    connection.close()
-
-
-@pytest.mark.requirement("store:sqlite:migration")
-async def test_a_file_of_a_newer_version_is_refused(store: SQLiteStore, path: Path) -> None:
-    newer = MIGRATIONS[-1].version + 1
-    writing_connection(store).execute("INSERT INTO schema_version VALUES (?, 'future')", (newer,))
-    await store.close()
-    with pytest.raises(ConfigurationError, match="newer Antiphon"):
         await store.open()
 
 
