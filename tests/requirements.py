@@ -534,6 +534,11 @@ STORE: tuple[Requirement, ...] = (
 )
 
 API: tuple[Requirement, ...] = (
+    R("store:fault:owed", "faults B2 9", "An end that a store would not take is told by look-ups and written later."),
+    R("law:4:look-up", "architecture law 4", "A look-up tells an end only once it is in the store."),
+    R("api:instructions:items", "responses-api 2", "Instructions may be items, references among them."),
+    R("api:input-items:once", "responses-api 1.1", "An item that was sent again is listed once, so that pages end."),
+    R("api:truncation:template", "responses-api 6.4", "A template that refuses a beginning does not end the search."),
     R("api:create:object", "responses-api 2.2", "An answer has the superset of fields of OpenAI and Open Responses."),
     R("api:create:echo", "responses-api 2", "Fields of the request are echoed."),
     R("api:create:defaults", "responses-api 8.4", "Effective values are echoed where the request names none."),

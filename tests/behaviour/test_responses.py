@@ -220,6 +220,49 @@ async def test_an_item_reference_is_resolved_from_the_store(api: InProcess):
     assert error["param"] == "input[0].id"
 
 
+@pytest.mark.requirement("api:items:reference")
+async def test_references_are_bounded_by_what_they_stand_for():
+    async with inprocess_app(settings=Settings(max_body_bytes=20_000)) as api:
+        first = await api.create([{"role": "user", "content": "x" * 3_000}])
+        (item,) = (await api.client.get(f"/responses/{first['id']}/input_items")).json()["data"]
+        reference = {"type": "item_reference", "id": item["id"]}
+        assert (await api.create([reference] * 3))["status"] == "completed"
+        error = await api.refused(400, [reference] * 10)
+        assert error["code"] == "request_too_large"
+
+
+@pytest.mark.requirement("api:instructions:items")
+async def test_instructions_may_be_items_and_none_of_them_is_lost(api: InProcess):
+    first = await api.create("!TEXT stored text")
+    instructions = [
+        {"role": "developer", "content": "system text"},
+        {"role": "user", "content": "an example"},
+        {"role": "assistant", "content": "an answer"},
+        {"type": "item_reference", "id": first["output"][0]["id"]},
+    ]
+    prompt = await api.echo("go", instructions=instructions)
+    for text in ("system text", "an example", "an answer", "stored text"):
+        assert text in prompt
+
+
+@pytest.mark.requirement("api:input-items:once")
+async def test_an_item_that_was_sent_again_is_listed_once_and_pages_end(api: InProcess):
+    first = await api.create("hello")
+    item = first["output"][0]
+    second = await api.create([item, item, {"role": "user", "content": "x"}], previous_response_id=first["id"])
+    seen: list[str] = []
+    after = ""
+    for _ in range(10):
+        query = {"limit": "1", "order": "asc", "after": after}
+        page = (await api.client.get(f"/responses/{second['id']}/input_items", params=query)).json()
+        seen += [entry["id"] for entry in page["data"]]
+        after = page["last_id"]
+        if not page["has_more"]:
+            break
+    assert len(seen) == 3
+    assert seen[1] == item["id"]
+
+
 @pytest.mark.requirement("api:items:lossless")
 async def test_items_of_types_that_are_not_acted_on_are_stored_and_listed_whole(api: InProcess):
     items = [
@@ -332,6 +375,7 @@ async def test_without_persistence_look_ups_and_chains_say_so():
     async with inprocess_app(settings=Settings(responses_store_max_entries=0), store="memory") as api:
         answer = await api.create("hi")
         assert answer["status"] == "completed"
+        assert answer["store"] is False
         for reply in (
             await api.client.get(f"/responses/{answer['id']}"),
             await api.client.delete(f"/responses/{answer['id']}"),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import Any
 
 import pytest
 
 from antiphon.errors import UnavailableError
+from antiphon.store.base import FinishedResponse, Scope
 from antiphon.store.memory import MemoryStore
 from support.inprocess import InProcess, inprocess_app, sse_events
 
@@ -45,6 +48,48 @@ async def test_a_stream_that_cannot_be_begun_in_the_store_is_an_error_before_any
         assert reply.status_code == 503
         assert reply.headers["content-type"] == "application/json"
         assert api.service.admission.running == 0
+
+
+@pytest.mark.requirement("store:fault:owed")
+async def test_an_end_that_the_store_would_not_take_is_told_and_is_written_later(monkeypatch):
+    async with inprocess_app() as api:
+        with monkeypatch.context() as broken:
+            breaking(broken, "finish_response", FULL)
+            events = sse_events((await request(api, stream=True)).content)
+            told = events[-1]["response"]
+            path = f"/responses/{told['id']}"
+            assert (await api.client.get(path)).json() == told
+            replayed = sse_events((await api.client.get(path, params={"stream": "true"})).content)
+            assert replayed == events
+        assert api.service.store is not None
+        deadline = time.monotonic() + 10
+        while (await api.service.store.get_response(Scope("default"), told["id"])).status == "in_progress":  # type: ignore[union-attr]
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0)
+        assert (await api.client.get(path)).json() == told
+
+
+@pytest.mark.requirement("law:4:look-up")
+async def test_an_end_is_looked_up_only_once_it_is_in_the_store(monkeypatch):
+    async with inprocess_app() as api:
+        entered, go_on = asyncio.Event(), asyncio.Event()
+        real = MemoryStore.finish_response
+
+        async def slow(self: MemoryStore, scope: Scope, finished: FinishedResponse) -> bool:
+            entered.set()
+            await go_on.wait()
+            return await real(self, scope, finished)
+
+        monkeypatch.setattr(MemoryStore, "finish_response", slow)
+        stream = asyncio.create_task(request(api, stream=True))
+        await asyncio.wait_for(entered.wait(), 10)
+        (run,) = api.service._runs.values()
+        look_up = asyncio.create_task(api.client.get(f"/responses/{run.id}"))
+        done, _ = await asyncio.wait({look_up}, timeout=0.05)
+        assert not done
+        go_on.set()
+        assert (await look_up).json()["status"] == "completed"
+        assert (await stream).status_code == 200
 
 
 @pytest.mark.requirement("store:fault:end")

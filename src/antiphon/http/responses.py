@@ -29,6 +29,7 @@ class ResponsesRoutes:
         """`POST /responses`: the whole object, or a stream of events."""
         service = self._service
         run = await service.create(exchange.scope, await exchange.body())
+        exchange.release()
         task = service.launch(run)
         watch = _ClientWatch(exchange, run)
         try:
@@ -81,26 +82,21 @@ class ResponsesRoutes:
                 param="order",
                 code="invalid_value",
             )
-        bodies = await self._service.input_items(exchange.scope, exchange.path_parameter("response_id"))
-        items = [loads(body) for body in bodies]
-        if order == "desc":
-            items.reverse()
-        after = exchange.query("after")
-        if after:
-            ids = [item["id"] for item in items]
-            if after not in ids:
-                raise InvalidRequestError(
-                    "Invalid 'after': no item of this list has that id.", param="after", code="invalid_value"
-                )
-            items = items[ids.index(after) + 1 :]
-        page = items[:limit]
+        bodies, has_more = await self._service.input_items(
+            exchange.scope,
+            exchange.path_parameter("response_id"),
+            newest_first=order == "desc",
+            after=exchange.query("after") or None,
+            limit=limit,
+        )
+        page = [loads(body) for body in bodies]
         await exchange.reply_json(
             {
                 "object": "list",
                 "data": page,
                 "first_id": page[0]["id"] if page else None,
                 "last_id": page[-1]["id"] if page else None,
-                "has_more": len(items) > limit,
+                "has_more": has_more,
             }
         )
 

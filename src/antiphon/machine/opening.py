@@ -14,8 +14,17 @@ from antiphon.protocol.tools import encode_choice
 __all__ = ["effective_format", "open_response"]
 
 
-def open_response(request: CreateResponse, *, response_id: str, model: str, created_at: int) -> Response:
-    """The response in progress, without output. `model` is the name that was asked for; `created_at` in seconds."""
+_SCHEMA_NAME = "response"
+_SERVICE_TIERS = frozenset({"default", "flex", "scale", "priority", "fast", "ultrafast"})
+"""What is echoed; there is one tier here, so that `auto` and unknown ones are it."""
+
+
+def open_response(request: CreateResponse, *, stored: bool, response_id: str, model: str, created_at: int) -> Response:
+    """The response in progress, without output.
+
+    `stored` says whether it can be looked up later, whatever was asked for; `model` is the name that was asked for;
+    `created_at` in seconds.
+    """
     return Response(
         id=response_id,
         created_at=created_at,
@@ -29,8 +38,8 @@ def open_response(request: CreateResponse, *, response_id: str, model: str, crea
         prompt_cache_key=request.prompt_cache_key,
         reasoning=_reasoning(request),
         safety_identifier=request.safety_identifier,
-        service_tier="default" if request.service_tier == "auto" else request.service_tier,
-        store=request.store,
+        service_tier=request.service_tier if request.service_tier in _SERVICE_TIERS else "default",
+        store=stored,
         temperature=1.0 if request.temperature is None else request.temperature,
         text=_text(request.text),
         tool_choice=encode_choice(request.tool_choice),
@@ -48,13 +57,17 @@ def open_response(request: CreateResponse, *, response_id: str, model: str, crea
 def effective_format(config: TextConfig) -> TextFormat | None:
     """The output format in OpenAI's flat shape; the nested `json_schema` of chat-completions is flattened (M11)."""
     given = config.format
-    if given is None or given.json_schema is None:
+    if given is None:
+        return None
+    if given.json_schema is None:
+        if given.type == "json_schema" and given.name is None:
+            given.name = _SCHEMA_NAME
         return given
     inner = given.json_schema
     schema = inner.get("schema")
     return TextFormat(
         type=given.type,
-        name=given.name or inner.get("name"),
+        name=given.name or inner.get("name") or _SCHEMA_NAME,
         schema=given.schema or (schema if isinstance(schema, dict) else None),  # pyright: ignore[reportUnknownArgumentType]
         description=given.description or inner.get("description"),
         strict=inner.get("strict") if given.strict is None else given.strict,

@@ -13,10 +13,12 @@ __all__ = ["cut", "cut_points"]
 
 
 def cut_points(messages: Sequence[ChatMessage]) -> list[int]:
-    """The indexes at which what is kept may begin, in order, after system text; the first one keeps everything."""
+    """The indexes at which what is kept may begin, in order, after system text; the first one keeps everything.
+
+    What is kept begins with a user message, since some templates refuse any other beginning.
+    """
     first = 1 if messages and messages[0].role == "system" else 0
-    points = [index for index in range(first, len(messages)) if messages[index].role != "tool"]
-    return points or [first]
+    return [first, *(index for index in range(first + 1, len(messages)) if messages[index].role == "user")]
 
 
 def cut(messages: Sequence[ChatMessage], start: int) -> list[ChatMessage]:

@@ -108,6 +108,10 @@ class MessageBuilder:
         for item in items:
             self._add(item)
 
+    def close(self) -> None:
+        """Leave no assistant turn open: what comes after is no part of it."""
+        self._flush()
+
     def conversation(self) -> Conversation:
         """What the items so far give; the builder must not be used after."""
         return Conversation(

@@ -169,10 +169,12 @@ def convert_turn(row: ChainTurn, before: Conversation) -> Turn:
     return Turn(row.id, row.parent_id, convert([*own, *output], before), (), open_calls(output), size)
 
 
-def convert(items: Iterable[Item], before: Conversation) -> Conversation:
-    """Items as messages, after the part of the history that came before them."""
+def convert(items: Iterable[Item], before: Conversation, *, whole: bool = False) -> Conversation:
+    """Items as messages, after the part of the history that came before; `whole` leaves no turn open after them."""
     builder = MessageBuilder(before)
     builder.add(items)
+    if whole:
+        builder.close()
     return builder.conversation()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from antiphon.errors import NotFoundError
+from antiphon.errors import InvalidRequestError, NotFoundError
 from antiphon.protocol.ids import is_id, item_prefix
 from antiphon.protocol.items import (
     CustomToolCallOutput,
@@ -20,17 +20,21 @@ from antiphon.store.base import Scope, Store, StoredItem
 __all__ = ["answered_calls", "resolve_items", "stored_items"]
 
 
-async def resolve_items(store: Store | None, scope: Scope, items: Sequence[Item]) -> list[Item]:
+async def resolve_items(store: Store | None, scope: Scope, items: Sequence[Item], max_bytes: int) -> list[Item]:
     """The items, references replaced by what is stored, and no id that is not ours.
 
     An item keeps an id that is ours in this scope and whose stored body is equal to it; any other id is dropped, so
-    that the item gets a new one (issue 2, Input).
+    that the item gets a new one (issue 2, Input). References are bounded by what they refer to: together at most
+    `max_bytes`, as if the items had been sent.
 
     Raises:
         NotFoundError: a reference to an item that is not stored in this scope.
+        InvalidRequestError: the references stand for more than `max_bytes`.
     """
     wanted = [item.id for item in items if item.id is not None and _may_be_ours(item)]
     known = await store.get_items(scope, wanted) if store is not None and wanted else {}
+    referred: dict[str, Item] = {}
+    size = 0
     resolved: list[Item] = []
     for index, item in enumerate(items):
         if isinstance(item, ItemReference):
@@ -39,7 +43,16 @@ async def resolve_items(store: Store | None, scope: Scope, items: Sequence[Item]
                 raise NotFoundError(
                     f"Item with id '{item.id[:200]}' not found.", param=f"input[{index}].id", code="item_not_found"
                 )
-            resolved.append(decode_stored_item(body))
+            size += len(body)
+            if size > max_bytes:
+                raise InvalidRequestError(
+                    f"The item references stand for more than {max_bytes} bytes.",
+                    param=f"input[{index}]",
+                    code="request_too_large",
+                )
+            if item.id not in referred:
+                referred[item.id] = decode_stored_item(body)
+            resolved.append(referred[item.id])
             continue
         if item.id is not None and known.get(item.id) != encode_item(item):
             item.id = None

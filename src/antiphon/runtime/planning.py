@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from antiphon.engines.base import Engine, PreparedTurn
-from antiphon.errors import ContextOverflowError
+from antiphon.errors import ContextOverflowError, InvalidRequestError
 from antiphon.prompt.budget import cut, cut_points
 from antiphon.prompt.choice import resolve_choice
 from antiphon.prompt.messages import Conversation, assemble
@@ -75,7 +75,8 @@ async def prepare(engine: Engine, prompt: Prompt, truncation: str) -> PreparedTu
         try:
             fitting = await engine.prepare(shorter)
             high = middle - 1
-        except ContextOverflowError:
+        except InvalidRequestError:
+            # Too long still, or a template that refuses this beginning.
             if middle == len(points) - 1:
                 raise
             low = middle + 1

@@ -5,6 +5,8 @@ All are checked before a response exists, so that each is a plain HTTP error and
 
 from __future__ import annotations
 
+from typing import cast
+
 from antiphon.engines.base import Capabilities
 from antiphon.errors import InvalidRequestError, UnsupportedError
 from antiphon.machine.opening import effective_format
@@ -12,12 +14,18 @@ from antiphon.prompt.messages import Conversation
 from antiphon.prompt.prompt import ResolvedChoice
 from antiphon.protocol.items import Item, Message
 from antiphon.protocol.json import quoted
-from antiphon.protocol.parts import InputFile, InputImage
+from antiphon.protocol.parts import ContentPart, InputAudio, InputFile, InputImage, InputVideo, VideoUrlPart
 from antiphon.protocol.request import CreateResponse, TextFormat
 from antiphon.settings import Settings
 
 __all__ = ["check_choice", "check_format", "check_media", "check_request", "check_substance"]
 
+_PARTS_OF_KIND: dict[str, type | tuple[type, ...]] = {
+    "image": InputImage,
+    "file": InputFile,
+    "audio": InputAudio,
+    "video": (InputVideo, VideoUrlPart),
+}
 _FORMATS = ("text", "json_object", "json_schema")
 LOGPROBS = "message.output_text.logprobs"
 
@@ -117,21 +125,32 @@ def check_media(request: CreateResponse, parts: list[Conversation], capabilities
     kinds = frozenset[str]().union(*(part.media for part in parts))
     for kind in sorted(kinds - capabilities.media):
         what = "input_file" if kind == "file" else kind
-        raise UnsupportedError(f"{what} input is not supported by this model.", param="input")
+        raise UnsupportedError(f"{what} input is not supported by this model.", param=_place(request.items, kind))
     if "image" in kinds and "file" not in capabilities.media:
-        _refuse_file_ids(request.items)
+        place = _place(request.items, "file_id")
+        if place != "input":
+            raise UnsupportedError(
+                "Uploaded files are not supported yet: provide 'image_url' instead of 'file_id'.", param=place
+            )
 
 
-def _refuse_file_ids(items: list[Item]) -> None:
+def _place(items: list[Item], kind: str) -> str:
+    """The path of the first part of that kind in the input; the input itself where it is in the history."""
     for index, item in enumerate(items):
-        if not isinstance(item, Message) or isinstance(item.content, str):
+        parts = item.content if isinstance(item, Message) else getattr(item, "output", None)
+        if not isinstance(parts, list):
             continue
-        for part in item.content:
-            if isinstance(part, InputImage | InputFile) and part.file_id is not None:
-                raise UnsupportedError(
-                    "Uploaded files are not supported yet: provide 'image_url' instead of 'file_id'.",
-                    param=f"input[{index}].content",
-                )
+        field = "content" if isinstance(item, Message) else "output"
+        for position, part in enumerate(cast("list[ContentPart]", parts)):
+            if _is_of_kind(part, kind):
+                return f"input[{index}].{field}[{position}]"
+    return "input"
+
+
+def _is_of_kind(part: ContentPart, kind: str) -> bool:
+    if kind == "file_id":
+        return isinstance(part, InputImage | InputFile) and part.file_id is not None
+    return isinstance(part, _PARTS_OF_KIND[kind])
 
 
 def _unsupported(param: str, message: str) -> UnsupportedError:

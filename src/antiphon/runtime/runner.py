@@ -71,6 +71,7 @@ class Run:
         self._generating = False
         self._left = False
         self._stored_body: bytes | None = None
+        self.committing = False
 
     @property
     def id(self) -> str:
@@ -98,6 +99,7 @@ class Run:
                 self._assembler.cancel()
             else:
                 await self._generate()
+            self.committing = True
             await self._commit()
         finally:
             self.live.close()
@@ -107,6 +109,11 @@ class Run:
         self._left = True
         if self._generating and self._task is not None:
             self._task.cancel()
+
+    async def closed(self) -> None:
+        """Wait until the end is in the store, or is known not to be."""
+        while not self.live.closed:
+            await self.live.wait()
 
     def body(self) -> bytes:
         """The JSON of the response as it stands."""
@@ -149,9 +156,9 @@ class Run:
             return
         began = time.monotonic()
         try:
-            finished = self._finished_row()
+            finished = self.finished_row()
             if self.plan.stream:
-                await store.finish_response(self.plan.scope, finished)
+                await self._finish(store, finished)
             else:
                 # Nobody saw it begin: the one snapshot that is kept is the final one.
                 await store.create_finished_response(self.plan.scope, self._new_row(finished.snapshot), finished)
@@ -162,6 +169,10 @@ class Run:
             self._observer.fault("a response could not be stored", error)
             self._refuse(InternalError("The server could not store the response."))
         self._observer.store_commit(time.monotonic() - began)
+
+    async def _finish(self, store: Store, finished: FinishedResponse) -> None:
+        if not await store.finish_response(self.plan.scope, finished):
+            raise InternalError("The response was ended by another server.")
 
     def _refuse(self, error: APIError) -> None:
         """The end could not be stored: whoever waits for the answer gets the error, a stream ends as failed."""
@@ -180,7 +191,8 @@ class Run:
             input_items=self.plan.input_items,
         )
 
-    def _finished_row(self) -> FinishedResponse:
+    def finished_row(self) -> FinishedResponse:
+        """The end of the response as the store takes it."""
         response = self.plan.response
         return FinishedResponse(
             id=response.id,

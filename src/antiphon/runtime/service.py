@@ -7,32 +7,27 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
-import msgspec
-from msgspec import Struct
-
 from antiphon.engines.registry import Registry
 from antiphon.errors import EngineUnavailableError, InvalidRequestError, NotFoundError
-from antiphon.machine.log import EventLog
 from antiphon.machine.opening import open_response
 from antiphon.prompt.messages import EMPTY
 from antiphon.protocol.ids import is_id, new_id
 from antiphon.protocol.items import Item
-from antiphon.protocol.json import encode
 from antiphon.protocol.request import CreateResponse, decode_create_response
-from antiphon.protocol.response import TERMINAL_STATUSES, ResponseError, decode_response
+from antiphon.protocol.response import TERMINAL_STATUSES
 from antiphon.runtime.admission import Admission
 from antiphon.runtime.history import History, Turn, convert, open_calls
 from antiphon.runtime.inputs import answered_calls, resolve_items, stored_items
 from antiphon.runtime.observer import Observer
 from antiphon.runtime.planning import build_prompt, prepare
 from antiphon.runtime.rules import LOGPROBS, check_media, check_request, check_substance
-from antiphon.runtime.runner import Run, RunPlan, output_items, whole_batch
+from antiphon.runtime.runner import Run, RunPlan, output_items
+from antiphon.runtime.upkeep import Upkeep
 from antiphon.settings import Settings
-from antiphon.store.base import EventBatch, FinishedResponse, Scope, Store, StoredResponse
+from antiphon.store.base import EventBatch, Scope, Store, StoredResponse
 
 __all__ = ["Service"]
 
-SWEEP_SECONDS = 60.0
 RESTART_PATIENCE = 15.0
 PERSISTENCE_OFF = (
     "Response storage is disabled on this server (--responses-store-max-entries 0), "
@@ -54,7 +49,7 @@ class Service:
         self._history = History(store) if store is not None else None
         self._runs: dict[tuple[str, str], Run] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._sweeper: asyncio.Task[None] | None = None
+        self._upkeep = Upkeep(store, self.observer, settings.dialect) if store is not None else None
         self.started = False
 
     @property
@@ -72,8 +67,8 @@ class Service:
         """
         if self.store is not None:
             await self.store.open()
-            await self._end_interrupted(self.store)
-            self._sweeper = asyncio.create_task(self._sweep(self.store))
+        if self._upkeep is not None:
+            await self._upkeep.start()
         await self.registry.start(loading, loaded)
         self.started = True
 
@@ -84,9 +79,8 @@ class Service:
             run.leave()
         if self._tasks:
             await asyncio.wait(self._tasks)
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            await asyncio.gather(self._sweeper, return_exceptions=True)
+        if self._upkeep is not None:
+            await self._upkeep.stop()
         await self.registry.close()
         if self.store is not None:
             await self.store.close()
@@ -101,8 +95,9 @@ class Service:
         self.admission.enter()
         held = ExitStack()
         try:
-            if self.store is not None and request.previous_response_id is not None:
-                held.enter_context(self.store.retain(scope, request.previous_response_id))
+            parent_id = request.previous_response_id
+            if self.store is not None and parent_id is not None and _is_response_id(parent_id):
+                held.enter_context(self.store.retain(scope, parent_id))
             run = Run(await self._plan(scope, request, dialect or self.settings.dialect), self.observer)
             await run.begin()
         except BaseException:
@@ -130,7 +125,13 @@ class Service:
         store = self._require_store()
         run = self._runs.get((scope.tenant, response_id))
         if run is not None and run.plan.store is not None:
-            return run.body()
+            if not run.committing:
+                return run.body()
+            # What has ended is told only once it is in the store (law 4).
+            await run.closed()
+        owed = self._upkeep.owed(scope, response_id) if self._upkeep is not None else None
+        if owed is not None:
+            return owed.snapshot
         return (await self._stored(store, scope, response_id)).snapshot
 
     async def delete(self, scope: Scope, response_id: str) -> None:
@@ -159,22 +160,31 @@ class Service:
         await self.retrieve(scope, response_id)
         raise InvalidRequestError("Cannot cancel a synchronous response.", code="response_not_cancellable")
 
-    async def input_items(self, scope: Scope, response_id: str) -> list[bytes]:
-        """The JSON of the items that a response was made from: its history and its own input, oldest first.
+    async def input_items(
+        self, scope: Scope, response_id: str, *, newest_first: bool, after: str | None, limit: int
+    ) -> tuple[list[bytes], bool]:
+        """A page of the items that a response was made from, its history and its own input, and whether more follow.
 
-        An item that was sent again is listed once, where it came first: pages go by item id.
+        An item that was sent again is listed once, where it came first, since pages go by item id.
 
         Raises:
             NotFoundError: there is none by that id in this scope.
+            InvalidRequestError: `after` is not the id of an item of this list.
         """
         store = self._require_store()
         await self._stored(store, scope, response_id)
-        items: dict[str, bytes] = {}
-        for turn in await store.chain(scope, response_id):
-            bodies = turn.input_items if turn.id == response_id else (*turn.input_items, *turn.output_items)
-            for body in bodies:
-                items.setdefault(_item_id(body), body)
-        return list(items.values())
+        ids = await store.input_item_ids(scope, response_id)
+        if newest_first:
+            ids.reverse()
+        if after is not None:
+            if after not in ids:
+                raise InvalidRequestError(
+                    "Invalid 'after': no item of this list has that id.", param="after", code="invalid_value"
+                )
+            ids = ids[ids.index(after) + 1 :]
+        page = ids[:limit]
+        bodies = await store.get_items(scope, page)
+        return [bodies[identity] for identity in page if identity in bodies], len(ids) > limit
 
     def live_run(self, scope: Scope, response_id: str) -> Run | None:
         """The run of a stored response that is being generated here."""
@@ -189,7 +199,8 @@ class Service:
         """
         store = self._require_store()
         await self._stored(store, scope, response_id)
-        return await store.events(scope, response_id, after)
+        owed = self._upkeep.owed_events(scope, response_id) if self._upkeep is not None else []
+        return owed or await store.events(scope, response_id, after)
 
     async def _plan(self, scope: Scope, request: CreateResponse, dialect: str) -> RunPlan:
         check_request(request, self.settings)
@@ -197,12 +208,14 @@ class Service:
         if not engine.ready and not await engine.wait_ready(RESTART_PATIENCE):
             raise EngineUnavailableError("The model is being loaded. Please try again later.", retry_after=2.0)
         history = await self._load_history(scope, request)
-        own = await resolve_items(self.store, scope, request.items)
+        limit = self.settings.max_body_bytes
+        own = await resolve_items(self.store, scope, request.items, limit)
         _check_outputs(history, own)
         new = convert(own, history.conversation if history is not None else EMPTY)
         parts = [new] if history is None else [history.conversation, new]
         if request.instruction_items:
-            parts.insert(0, convert(request.instruction_items, EMPTY))
+            standing = await resolve_items(self.store, scope, request.instruction_items, limit)
+            parts.insert(0, convert(standing, EMPTY, whole=True))
         check_substance(parts, request.instructions)
         check_media(request, parts, engine.capabilities)
         turn = await prepare(engine, build_prompt(request, parts, engine), request.truncation)
@@ -211,7 +224,9 @@ class Service:
             scope=scope,
             engine=engine,
             turn=turn,
-            response=open_response(request, response_id=new_id("resp"), model=model, created_at=int(time.time())),
+            response=open_response(
+                request, stored=store is not None, response_id=new_id("resp"), model=model, created_at=int(time.time())
+            ),
             own=new,
             input_items=stored_items(own) if store is not None else [],
             stream=request.stream,
@@ -244,8 +259,7 @@ class Service:
         began = time.monotonic()
         try:
             await run.run()
-            if plan.store is not None and run.refused is None and self._history is not None:
-                self._history.remember(plan.scope, _turn(run))
+            self._keep(run)
         finally:
             run.held.close()
             self._runs.pop((plan.scope.tenant, run.id), None)
@@ -257,6 +271,17 @@ class Service:
                 plan.engine.name, response.status, reason, response.usage, time.monotonic() - began
             )
 
+    def _keep(self, run: Run) -> None:
+        """What has ended is ready to be chained to; an end that the store would not take is tried again."""
+        plan = run.plan
+        if plan.store is None:
+            return
+        if run.refused is None:
+            if self._history is not None:
+                self._history.remember(plan.scope, _turn(run))
+        elif plan.stream and self._upkeep is not None:
+            self._upkeep.owe(plan.scope, run.finished_row())
+
     async def _stored(self, store: Store, scope: Scope, response_id: str) -> StoredResponse:
         found = await store.get_response(scope, response_id) if _is_response_id(response_id) else None
         if found is None:
@@ -267,31 +292,6 @@ class Service:
         if self.store is None:
             raise InvalidRequestError(PERSISTENCE_OFF, param=param, code="response_storage_disabled")
         return self.store
-
-    async def _end_interrupted(self, store: Store) -> None:
-        """What an earlier process left running ends as failed: nothing hangs, and nothing is forgotten."""
-        for left in await store.interrupted():
-            response = decode_response(left.response.snapshot)
-            log = EventLog(response, self.settings.dialect)
-            log.open()
-            log.fail(ResponseError("server_restarted", "The server was restarted while it generated."))
-            finished = FinishedResponse(
-                id=response.id,
-                status="failed",
-                completed_at=int(time.time()),
-                snapshot=encode(response),
-                output_items=[],
-                events=[whole_batch(log.frames)],
-            )
-            await store.finish_response(left.scope, finished)
-
-    async def _sweep(self, store: Store) -> None:
-        while True:
-            await asyncio.sleep(SWEEP_SECONDS)
-            try:
-                await store.sweep(time.time())
-            except Exception as error:  # noqa: BLE001 - the next sweep may succeed
-                self.observer.fault("the store could not be swept", error)
 
 
 def _turn(run: Run) -> Turn:
@@ -310,17 +310,6 @@ def _check_outputs(history: Turn | None, own: Sequence[Item]) -> None:
             raise InvalidRequestError(
                 f"No tool output found for function call {call_id}.", param="input", code="missing_tool_output"
             )
-
-
-class _Identified(Struct):
-    id: str
-
-
-_identified = msgspec.json.Decoder(_Identified)
-
-
-def _item_id(body: bytes) -> str:
-    return _identified.decode(body).id
 
 
 def _is_response_id(value: str) -> bool:

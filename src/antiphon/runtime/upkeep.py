@@ -1,0 +1,99 @@
+"""What a store needs beside requests: ends that are still owed to it, and sweeps.
+
+A response that an earlier process left running, or whose end could not be written, ends as `failed`: nothing hangs, and
+what a client was told is what a later look-up gives (laws 1 and 4).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+
+from antiphon.machine.log import EventLog
+from antiphon.protocol.json import encode
+from antiphon.protocol.response import ResponseError, decode_response
+from antiphon.runtime.observer import Observer
+from antiphon.runtime.runner import whole_batch
+from antiphon.store.base import EventBatch, FinishedResponse, Scope, Store
+
+__all__ = ["Upkeep"]
+
+SWEEP_SECONDS = 60.0
+RETRY_SECONDS = 1.0
+MAX_OWED = 1_000
+
+
+class Upkeep:
+    """Keeps the ends that a store would not take, tries again, and sweeps; `dialect` names events that it makes."""
+
+    def __init__(self, store: Store, observer: Observer, dialect: str) -> None:
+        self._store = store
+        self._observer = observer
+        self._dialect = dialect
+        self._owed: OrderedDict[tuple[str, str], tuple[Scope, FinishedResponse]] = OrderedDict()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """End what an earlier process left running, then go on in the background."""
+        await self._end_interrupted()
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Stop, after one more attempt to write what is owed."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            await self._pay()
+
+    def owe(self, scope: Scope, finished: FinishedResponse) -> None:
+        """Keep an end that the store would not take; the oldest of too many is left to the next start."""
+        self._owed[scope.tenant, finished.id] = (scope, finished)
+        while len(self._owed) > MAX_OWED:
+            self._owed.popitem(last=False)
+
+    def owed(self, scope: Scope, response_id: str) -> FinishedResponse | None:
+        """The end of a response that the store does not have yet."""
+        found = self._owed.get((scope.tenant, response_id))
+        return found[1] if found is not None else None
+
+    def owed_events(self, scope: Scope, response_id: str) -> list[EventBatch]:
+        """The events of such a response."""
+        found = self.owed(scope, response_id)
+        return list(found.events) if found is not None else []
+
+    async def _end_interrupted(self) -> None:
+        for left in await self._store.interrupted():
+            response = decode_response(left.response.snapshot)
+            log = EventLog(response, self._dialect)
+            log.open()
+            log.fail(ResponseError("server_restarted", "The server was restarted while it generated."))
+            finished = FinishedResponse(
+                id=response.id,
+                status=response.status,
+                completed_at=int(time.time()),
+                snapshot=encode(response),
+                output_items=[],
+                events=[whole_batch(log.frames)],
+            )
+            await self._store.finish_response(left.scope, finished)
+
+    async def _run(self) -> None:
+        swept = time.monotonic()
+        while True:
+            await asyncio.sleep(RETRY_SECONDS)
+            await self._pay()
+            if time.monotonic() - swept >= SWEEP_SECONDS:
+                swept = time.monotonic()
+                try:
+                    await self._store.sweep(time.time())
+                except Exception as error:  # noqa: BLE001 - the next sweep may succeed
+                    self._observer.fault("the store could not be swept", error)
+
+    async def _pay(self) -> None:
+        for key, (scope, finished) in list(self._owed.items()):
+            try:
+                await self._store.finish_response(scope, finished)
+            except Exception:  # noqa: BLE001 - the store is still what it was: the fault has been told
+                return
+            self._owed.pop(key, None)
