@@ -911,6 +911,7 @@ CLIENTS: tuple[Requirement, ...] = (
 )
 
 COMMAND_LINE: tuple[Requirement, ...] = (
+    R("settings:models", "issue 2, Models", "With [[models]] in the configuration file only its models are served."),
     R(
         "cli:help",
         "issue 2",

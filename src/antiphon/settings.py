@@ -112,6 +112,14 @@ class Settings(Struct, frozen=True, kw_only=True):
         ),
     ] = None
     max_body_bytes: Annotated[int, Doc(description="Largest request body, in bytes.", ge=1024)] = 64 * 1024 * 1024
+    max_buffered_bytes: Annotated[
+        int,
+        Doc(
+            description="Most bytes of request bodies held at once before their responses begin; more are answered "
+            "503. One body may always be as large as max_body_bytes.",
+            ge=1024,
+        ),
+    ] = 256 * 1024 * 1024
     max_concurrent_requests: Annotated[
         int, Doc(description="Most responses generated or waiting at once; more are answered 503.", ge=1)
     ] = 256
@@ -121,6 +129,25 @@ class Settings(Struct, frozen=True, kw_only=True):
     keep_alive_seconds: Annotated[
         float, Doc(description="Seconds of silence after which a stream gets a comment line.", gt=0)
     ] = 15.0
+    receive_timeout: Annotated[
+        float,
+        Doc(
+            description="Seconds that the head of a request may take, and in which at least 1 KiB of its body must "
+            "come; a slower one is answered 408.",
+            gt=0,
+        ),
+    ] = 15.0
+    write_timeout: Annotated[
+        float,
+        Doc(description="Seconds that a client may take in nothing of its answer before it counts as gone.", gt=0),
+    ] = 60.0
+    drain_timeout: Annotated[
+        float,
+        Doc(
+            description="Seconds that running responses may go on after a signal to stop; then they are cancelled.",
+            ge=0,
+        ),
+    ] = 30.0
     threads: Annotated[
         Positive | None,
         Doc(description="Threads of the local engine; by default the number of cores less one."),
@@ -217,17 +244,21 @@ def load_settings(
 ) -> Settings:
     """The settings of a file, the environment and flags, the later ones winning.
 
-    `flags` holds the flags that were given, by the name of the setting. Where a configuration file names models, only
-    those are served.
+    `flags` holds the flags that were given, by the name of the setting. Where a configuration file has [[models]]
+    tables, only those are served: ANTIPHON_MODEL is not heeded, and a flag that names another model is an error.
 
     Raises:
-        ConfigurationError: an unknown key, or a value of a wrong type or out of range; the message names its source.
+        ConfigurationError: an unknown key, a value of a wrong type or out of range, or --model beside [[models]].
     """
-    values: dict[str, Any] = {}
-    if config is not None:
-        values.update(_from_file(config))
+    given = {name: value for name, value in (flags or {}).items() if value is not None and value != ()}
+    values = _from_file(config) if config is not None else {}
+    tables = bool(values.get("models"))
+    if tables and given.get("model"):
+        raise ConfigurationError(f"{config} says in [[models]] what is served: leave --model out, or add a table.")
     values.update(_from_environment(os.environ if environment is None else environment))
-    values.update({name: value for name, value in (flags or {}).items() if value is not None and value != ()})
+    values.update(given)
+    if tables:
+        values.pop("model", None)
     try:
         return msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as error:
@@ -246,8 +277,6 @@ def _from_file(path: Path) -> dict[str, Any]:
     for key in values:
         if key not in known:
             raise ConfigurationError(f"The configuration file {path} has an unknown key '{key}'.")
-    if not values.get("models") and not values.get("model"):
-        raise ConfigurationError(f"The configuration file {path} names no model: add a [[models]] table or 'model'.")
     repeatable = {field.name for field in FIELDS if field.repeatable}
     return {key: [value] if key in repeatable and isinstance(value, str) else value for key, value in values.items()}
 

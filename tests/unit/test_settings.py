@@ -12,6 +12,7 @@ import pytest
 
 from antiphon.cli.main import cli
 from antiphon.cli.options import GROUPS, read_settings, value_type
+from antiphon.engines.registry import build_registry
 from antiphon.errors import ConfigurationError
 from antiphon.settings import FIELDS, Field, Settings, load_settings
 
@@ -85,6 +86,25 @@ def test_models_are_tables_of_the_file_only(tmp_path: Path) -> None:
     assert (model.path, model.name, model.aliases) == ("a.gguf", "a", ("b",))
 
 
+@pytest.mark.requirement("settings:models")
+def test_only_the_models_of_a_file_with_tables_are_served(tmp_path: Path) -> None:
+    file = tmp_path / "antiphon.toml"
+    file.write_text('port = 1\n[[models]]\npath = "scripted"\nname = "a"\n')
+    settings = load_settings(environment={"ANTIPHON_MODEL": "scripted"}, config=file)
+    assert settings.model == ()
+    assert build_registry(settings).names() == ["a"]
+    with pytest.raises(ConfigurationError, match="leave --model out"):
+        load_settings({"model": ("scripted",)}, {}, file)
+
+
+@pytest.mark.requirement("settings:models")
+def test_a_file_without_models_leaves_them_to_the_flags(tmp_path: Path) -> None:
+    file = tmp_path / "antiphon.toml"
+    file.write_text("port = 1\n")
+    settings = load_settings({"model": ("scripted",)}, {}, file)
+    assert (settings.port, build_registry(settings).names()) == (1, ["scripted"])
+
+
 @pytest.mark.requirement("settings:order")
 def test_flags_win_over_the_environment_and_the_environment_over_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -130,7 +150,6 @@ def test_a_value_that_cannot_be_used_names_its_setting(environment: dict[str, st
     [
         ('model = "scripted"\nprot = 1\n', "unknown key 'prot'"),
         ("model = ", "is not TOML"),
-        ("port = 1\n", "names no model"),
         ('[[models]]\npath = "a.gguf"\nnaem = "a"\n', "naem"),
     ],
 )
