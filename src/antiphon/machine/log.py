@@ -12,16 +12,17 @@ from antiphon.machine.transitions import Transitions
 from antiphon.protocol import events as e
 from antiphon.protocol.json import encode
 from antiphon.protocol.response import IncompleteDetails, Response, ResponseError, Usage, output_text
+from antiphon.protocol.sse import encode_frame
 
 __all__ = ["EventLog"]
 
-_PREFIXES: dict[type, bytes] = {kind: b"event: " + kind.TYPE.encode() + b"\ndata: " for kind in e.Event.__args__}
+_NAMES: dict[type, bytes] = {kind: kind.TYPE.encode() for kind in e.Event.__args__}
 
-_OPEN_RESPONSES_NAMES: dict[type, tuple[bytes, bytes]] = {
-    e.ReasoningTextDelta: (b"response.reasoning_text.delta", b"response.reasoning.delta"),
-    e.ReasoningTextDone: (b"response.reasoning_text.done", b"response.reasoning.done"),
+_OPEN_RESPONSES_NAMES: dict[type, bytes] = {
+    e.ReasoningTextDelta: b"response.reasoning.delta",
+    e.ReasoningTextDone: b"response.reasoning.done",
 }
-"""Our names of the raw reasoning events, and those of the Open Responses dialect (responses-api 8.4)."""
+"""What the Open Responses dialect calls the raw reasoning events (responses-api 8.4)."""
 
 
 class EventLog:
@@ -111,8 +112,8 @@ class EventLog:
     def _encode(self, event: object) -> bytes:
         kind = type(event)
         data = encode(event)
-        name = self._renamed.get(kind)
-        if name is None:
-            return _PREFIXES[kind] + data + b"\n\n"
-        ours, theirs = name
-        return b"event: " + theirs + b"\ndata: " + data.replace(ours, theirs, 1) + b"\n\n"
+        name = _NAMES[kind]
+        renamed = self._renamed.get(kind)
+        if renamed is None:
+            return encode_frame(name, data)
+        return encode_frame(renamed, data.replace(name, renamed, 1))

@@ -47,7 +47,6 @@ __all__ = [
     "ResponseIncomplete",
     "ResponseQueued",
     "decode_event",
-    "event_type",
 ]
 
 _ITEM = ("item_id", "output_index")
@@ -400,11 +399,6 @@ _head = msgspec.json.Decoder(_Head)
 _typed = msgspec.json.Decoder(Event)
 _raw = msgspec.json.Decoder(dict[str, Any])
 _TYPED_NAMES = frozenset(member.TYPE for member in Event.__args__)
-
-
-def event_type(event: Event | RawEvent) -> str:
-    """The event's `type` on the wire."""
-    return event.type if isinstance(event, RawEvent) else event.TYPE
 
 
 def decode_event(data: bytes | str) -> Event | RawEvent:

@@ -46,7 +46,6 @@ __all__ = [
 ]
 
 ROLES = frozenset({"user", "assistant", "system", "developer"})
-MAX_CALL_ID = 64
 
 
 class Message(Struct, tag="message"):

@@ -29,9 +29,9 @@ class ServerSentEvent(Struct, frozen=True):
     id: str = ""
 
 
-def encode_frame(event: str, data: bytes) -> bytes:
-    """The frame of one event; `data` is JSON on one line."""
-    return b"event: " + event.encode() + b"\ndata: " + data + b"\n\n"
+def encode_frame(event: bytes, data: bytes) -> bytes:
+    """The frame of one event of that name; `data` is JSON on one line."""
+    return b"event: " + event + b"\ndata: " + data + b"\n\n"
 
 
 class SSEParser:

@@ -8,13 +8,12 @@ from antiphon.machine.deltas import ReasoningDelta, RefusalDelta, Stop, TextDelt
 from antiphon.machine.log import EventLog
 from antiphon.machine.transitions import IllegalTransitionError
 from antiphon.protocol import events as e
-from antiphon.protocol.events import event_type
 from antiphon.protocol.response import Response, ResponseError
 from support.programs import USAGE, events_of, run_program
 
 
 def types(deltas, ending="stop"):
-    return [event_type(event).removeprefix("response.") for event in events_of(run_program([deltas], ending).frames)]
+    return [event.TYPE.removeprefix("response.") for event in events_of(run_program([deltas], ending).frames)]
 
 
 @pytest.mark.requirement("subset:M38", "machine:order")
@@ -117,7 +116,7 @@ def test_an_end_that_could_not_be_stored_is_taken_back_and_becomes_failed(ending
     log.retract_end()
     assert not log.ended
     log.fail(ResponseError("service_unavailable", "The disk is full."))
-    types_ = [event_type(event) for event in events_of(log.frames)]
+    types_ = [event.TYPE for event in events_of(log.frames)]
     assert types_[-2:] == ["error", "response.failed"]
     assert types_.count("error") == 1
     assert log.response.incomplete_details is None

@@ -41,7 +41,7 @@ def test_any_cut_of_the_bytes_gives_the_same_events(stream, cuts):
 @given(st.text(alphabet="abc._", min_size=1, max_size=20), st.binary(max_size=40))
 def test_an_encoded_frame_is_parsed_back(name, payload):
     data = payload.hex().encode()
-    assert parse([encode_frame(name, data)]) == [ServerSentEvent(name, data.decode())]
+    assert parse([encode_frame(name.encode(), data)]) == [ServerSentEvent(name, data.decode())]
 
 
 @pytest.mark.requirement("wire:sse:rules")
