@@ -429,6 +429,11 @@ STORE: tuple[Requirement, ...] = (
         "architecture, law 2",
         "Events come back as the exact bytes that were appended, after any number.",
     ),
+    R(
+        "store:response:end-again",
+        "architecture, fine print",
+        "A response whose end could not be stored can be ended later, and nothing of the first attempt is left.",
+    ),
     R("store:events:ended", "architecture, fine print", "A response that has ended or is gone takes no more events."),
     R(
         "store:chain:walk",
@@ -535,6 +540,7 @@ STORE: tuple[Requirement, ...] = (
 
 API: tuple[Requirement, ...] = (
     R("store:fault:owed", "faults B2 9", "An end that a store would not take is told by look-ups and written later."),
+    R("store:sqlite:heavy", "issue 2, section 5", "A write of large bodies of any kind does not run on the loop."),
     R("law:4:look-up", "architecture law 4", "A look-up tells an end only once it is in the store."),
     R("api:instructions:items", "responses-api 2", "Instructions may be items, references among them."),
     R("api:input-items:once", "responses-api 1.1", "An item that was sent again is listed once, so that pages end."),

@@ -72,6 +72,25 @@ async def test_of_many_ends_at_once_one_wins(store: Store) -> None:
     assert sum(results) == 1
 
 
+@pytest.mark.requirement("store:response:end-again")
+async def test_a_response_whose_end_was_refused_can_still_be_ended(store: Store) -> None:
+    await store.create_response(OURS, begun("a"))
+    await store.append_events(OURS, "a", batch(0, b"e0"))
+    before = await store.status()
+    for events in ([batch(0, b"again")], [batch(1, b"e1"), batch(1, b"twice")]):
+        with pytest.raises(ConflictError):
+            await store.finish_response(OURS, ended("a", events=events))
+        assert await store.status() == before
+    running = await store.get_response(OURS, "a")
+    assert running is not None
+    assert running.status == "in_progress"
+
+    assert await store.finish_response(OURS, ended("a", "failed", [batch(1, b"e1")]))
+    assert not await store.finish_response(OURS, ended("a", "failed", [batch(1, b"e1")]))
+    assert [one.body for one in await store.events(OURS, "a")] == [b"e0", b"e1"]
+    assert not await store.finish_response(OURS, ended("never"))
+
+
 @pytest.mark.requirement("store:response:finished")
 async def test_a_response_that_begins_and_ends_at_once_is_stored_whole(store: Store) -> None:
     events = [batch(0, b"one", b"two"), batch(2, b"three")]
@@ -318,6 +337,24 @@ async def test_history_that_was_retained_in_vain_is_removed_after_all(store: Sto
         assert await ids(store, "a") in (["a"], [])
         assert await size(store) > 0
     await store.sweep(clock())
+    assert await size(store) == 0
+
+
+@pytest.mark.requirement("store:tombstone:retained")
+async def test_a_row_that_is_gone_and_retained_anew_stays_until_it_is_let_go(store: Store, clock: Clock) -> None:
+    await add(store, "a")
+    await add(store, "b", "a")
+    with store.retain(OURS, "b"):
+        await store.delete_response(OURS, "b")
+        await store.delete_response(OURS, "a")
+        with store.retain(OURS, "a"):
+            pass
+        await store.sweep(clock())
+        assert await store.get_items(OURS, ["in_a", "in_b"]) != {}
+        await add(store, "c", "b")
+    await store.sweep(clock())
+    assert await ids(store, "c") == ["a", "b", "c"]
+    await store.delete_response(OURS, "c")
     assert await size(store) == 0
 
 

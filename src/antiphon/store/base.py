@@ -11,7 +11,7 @@ it cannot be chained to, but its items stay as long as a younger response that i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from msgspec import Struct
@@ -168,7 +168,8 @@ class Store(ABC):
     async def finish_response(self, scope: Scope, finished: FinishedResponse) -> bool:
         """End a response, in one transaction: last events, output items, final object.
 
-        False, and nothing is written, where it has ended already (the first terminal state stays) or is gone.
+        False, and nothing is written, where it has ended already (the first terminal state stays) or is gone. After
+        an attempt that raised, nothing of it is there, and the response can be ended by another one.
         """
 
     @abstractmethod
@@ -202,9 +203,16 @@ class Store(ABC):
     async def get_items(self, scope: Scope, item_ids: Sequence[str]) -> dict[str, bytes]:
         """The JSON of those items that exist and are kept, by id."""
 
-    @abstractmethod
     async def interrupted(self) -> list[InterruptedResponse]:
-        """Of every tenant, the responses that an earlier process left queued or in progress."""
+        """What `each_interrupted` gives, all at once."""
+        return [left async for left in self.each_interrupted()]
+
+    @abstractmethod
+    def each_interrupted(self) -> AsyncGenerator[InterruptedResponse]:
+        """Of every tenant, the responses that an earlier process left queued or in progress, oldest first.
+
+        One is read when it is asked for, so that only its events are in memory; it may be ended before the next.
+        """
 
     @abstractmethod
     async def sweep(self, now: float) -> int:

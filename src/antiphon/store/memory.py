@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import contextmanager
 
 from antiphon.errors import ConflictError
@@ -215,9 +215,10 @@ class MemoryStore(Store):
                 found[item_id] = item.body
         return found
 
-    async def interrupted(self) -> list[InterruptedResponse]:
+    async def each_interrupted(self) -> AsyncGenerator[InterruptedResponse]:
         """None: nothing outlives the process."""
-        return []
+        for left in ():
+            yield left
 
     async def sweep(self, now: float) -> int:
         """Make gone what has expired by the store's own clock, whatever `now` says; the number of rows removed."""

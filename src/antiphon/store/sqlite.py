@@ -20,7 +20,7 @@ import os
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -52,7 +52,8 @@ _SWEEP_STEP = 200
 _SWITCH_SECONDS = 50e-6
 _TURNS_A_READ = 32
 _BATCHES_A_READ = 32
-_LARGE_BODY = 256 * 1024
+_LARGE = 256 * 1024
+"""Bytes of a write, of all its bodies together, from which on it is kept off the event loop's thread."""
 
 
 class _Opened:
@@ -84,8 +85,7 @@ class SQLiteStore(Store):
         self._clock = clock
         self._lock = FileLock(self.path)
         self._opened: _Opened | None = None
-        self._left_running: list[Key] = []
-        self._released: list[Key] = []
+        self._left_running: dict[Key, None] = {}
 
     async def open(self) -> None:
         """Open the file, creating or migrating it as needed.
@@ -132,7 +132,7 @@ class SQLiteStore(Store):
             UnavailableError: it cannot be written now.
         """
         rows = self._open().rows
-        heavy = _is_large(response.input_items)
+        heavy = _size(response.input_items) + len(response.snapshot) > _LARGE
         await self._write(lambda: rows.create(scope.tenant, response), heavy=heavy)
 
     async def create_finished_response(self, scope: Scope, response: NewResponse, finished: FinishedResponse) -> None:
@@ -143,7 +143,7 @@ class SQLiteStore(Store):
             UnavailableError: it cannot be written now.
         """
         rows = self._open().rows
-        heavy = _is_large(response.input_items) or _is_large(finished.output_items)
+        heavy = _size(response.input_items) + _end_size(finished) > _LARGE
         await self._write(lambda: rows.create(scope.tenant, response, finished), heavy=heavy)
 
     async def append_events(self, scope: Scope, response_id: str, batch: EventBatch) -> None:
@@ -154,7 +154,8 @@ class SQLiteStore(Store):
             UnavailableError: it cannot be written now.
         """
         rows = self._open().rows
-        await self._write(lambda: rows.append(scope.tenant, response_id, batch))
+        heavy = len(batch.body) > _LARGE
+        await self._write(lambda: rows.append(scope.tenant, response_id, batch), heavy=heavy)
 
     async def finish_response(self, scope: Scope, finished: FinishedResponse) -> bool:
         """End a response; False where it has ended already or is gone.
@@ -163,7 +164,7 @@ class SQLiteStore(Store):
             UnavailableError: it cannot be written now.
         """
         rows = self._open().rows
-        heavy = _is_large(finished.output_items)
+        heavy = _end_size(finished) > _LARGE
         return await self._write(lambda: rows.finish(scope.tenant, finished), heavy=heavy)
 
     async def get_response(self, scope: Scope, response_id: str) -> StoredResponse | None:
@@ -225,15 +226,17 @@ class SQLiteStore(Store):
             return {}
         return dict(self._read("get_items", {"tenant": scope.tenant, "ids": json.dumps(list(item_ids))}))
 
-    async def interrupted(self) -> list[InterruptedResponse]:
+    async def each_interrupted(self) -> AsyncGenerator[InterruptedResponse]:
         """Of every tenant, the responses that an earlier process left queued or in progress and that still are."""
-        found: list[InterruptedResponse] = []
-        for tenant, response_id in self._left_running:
-            scope = Scope(tenant)
-            response = await self.get_response(scope, response_id)
-            if response is not None and response.status in {"queued", "in_progress"}:
-                found.append(InterruptedResponse(scope, response, await self.events(scope, response_id)))
-        return found
+        left = self._left_running
+        for key in list(left):
+            scope = Scope(key[0])
+            response = await self.get_response(scope, key[1])
+            if response is None or response.status not in {"queued", "in_progress"}:
+                left.pop(key, None)
+                await asyncio.sleep(0)
+                continue
+            yield InterruptedResponse(scope, response, await self.events(scope, key[1]))
 
     async def sweep(self, now: float) -> int:
         """Make gone what has expired by `now`, and remove what nothing needs; the number of rows removed.
@@ -242,8 +245,7 @@ class SQLiteStore(Store):
             UnavailableError: it cannot be written now.
         """
         rows = self._open().rows
-        released, self._released = self._released, []
-        removed = await self._write(lambda: rows.remove_if_unneeded(released), heavy=True) if released else 0
+        removed = await self._write(rows.remove_held_back, heavy=True) if rows.held_back else 0
         if rows.bounded:
             await self._write(rows.write_uses, heavy=True)
         # In steps, so that requests need not wait for all of it.
@@ -266,7 +268,6 @@ class SQLiteStore(Store):
                 retained[key] -= 1
             else:
                 del retained[key]
-                self._released.append(key)
 
     def _open(self) -> _Opened:
         if self._opened is None:
@@ -313,7 +314,7 @@ class SQLiteStore(Store):
                 undo.callback(connection.close)
                 migrate(connection)
                 connection.execute("PRAGMA busy_timeout = 0")
-                self._left_running = connection.execute(QUERIES["running"]).fetchall()
+                self._left_running = dict.fromkeys(connection.execute(QUERIES["running"]))
                 rows = Rows(connection, self.limits, self._clock)
                 reader = connect(self.path, read_only=True, wait=False)
                 undo.pop_all()
@@ -324,5 +325,9 @@ class SQLiteStore(Store):
             raise ConfigurationError(f"The store {self.path} cannot be opened: {error}. {_ADVICE}") from None
 
 
-def _is_large(items: Sequence[StoredItem]) -> bool:
-    return sum(len(item.body) for item in items) > _LARGE_BODY
+def _size(rows: Sequence[StoredItem | EventBatch]) -> int:
+    return sum([len(row.body) for row in rows])
+
+
+def _end_size(finished: FinishedResponse) -> int:
+    return len(finished.snapshot) + _size(finished.output_items) + _size(finished.events)

@@ -60,6 +60,8 @@ class Rows:
         self._clock = clock
         self.bounded = limits.max_entries is not None or limits.max_bytes is not None
         self.retained: dict[Key, int] = {}
+        self.held_back: dict[Key, None] = {}
+        """Gone rows that nothing but `retained` keeps; no key gets in that names no row."""
         self._totals: tuple[int, int, int] = self._execute(QUERIES["totals"]).fetchone()
         self._by_use: OrderedDict[Key, None] = OrderedDict()
         self._last_use = 0.0
@@ -68,6 +70,8 @@ class Rows:
                 self._by_use[tenant, response_id] = None
                 self._last_use = used_at
         self._used: dict[Key, float] = {}
+        self._written: dict[Key, float] = {}
+        self._let_go: list[Key] = []
         self._responses = self._items = self._bytes = 0
         self._joined: list[Key] = []
         self._left: list[Key] = []
@@ -93,7 +97,10 @@ class Rows:
         self._forget_transaction()
 
     def rolled_back(self) -> None:
-        """Undo what the transaction did to the order of use."""
+        """Undo what the transaction did to the order of use; what it did not write or remove is due again."""
+        for key, when in self._written.items():
+            self._used.setdefault(key, when)
+        self.held_back.update(dict.fromkeys(self._let_go))
         for key in self._joined:
             self._by_use.pop(key, None)
         for key in reversed(self._left):
@@ -106,6 +113,8 @@ class Rows:
         self._responses = self._items = self._bytes = 0
         self._joined.clear()
         self._left.clear()
+        self._let_go.clear()
+        self._written.clear()
 
     # The order of use
 
@@ -127,6 +136,7 @@ class Rows:
     def write_uses(self) -> None:
         """Write the uses that were noted, so that a restart keeps their order."""
         used, self._used = self._used, {}
+        self._written.update(used)
         for key, when in used.items():
             self._execute(QUERIES["set_used"], (when, *key))
 
@@ -227,10 +237,13 @@ class Rows:
         unneeded = self._execute(QUERIES["find_unneeded"]).fetchall()
         return sum(self._remove_unneeded(number) for (number,) in unneeded)
 
-    def remove_if_unneeded(self, keys: Sequence[Key]) -> int:
-        """Remove those of these rows that are gone and that nothing needs; the number of rows removed."""
+    def remove_held_back(self) -> int:
+        """Remove the gone rows that were retained and are not any more; the number of rows removed."""
         removed = 0
-        for key in keys:
+        for key in [key for key in self.held_back if key not in self.retained]:
+            # First, since it may be retained again by now, and is then noted anew.
+            del self.held_back[key]
+            self._let_go.append(key)
             found = self._execute(_FIND_RESPONSE, key).fetchone()
             if found is not None:
                 removed += self._remove_unneeded(found[0])
@@ -281,7 +294,10 @@ class Rows:
         removed = 0
         while number is not None:
             row = self._execute(QUERIES["removable"], (number,)).fetchone()
-            if row is None or self.retained.get((row[0], row[1])):
+            if row is None:
+                break
+            if (row[0], row[1]) in self.retained:
+                self.held_back[row[0], row[1]] = None
                 break
             items = self._execute(QUERIES["items_of"], (number,)).fetchall()
             self._execute(QUERIES["delete_response_items"], (number,))

@@ -202,6 +202,9 @@ class Writer:
 
     def _run_jobs(self, group: list[_Waiting]) -> None:
         try:
+            if self._connection.in_transaction:
+                # The disk did not even let the last one be rolled back.
+                self._connection.rollback()
             self._connection.execute("BEGIN IMMEDIATE")
             for waiting in group:
                 waiting.result = waiting.job()
@@ -219,10 +222,12 @@ class Writer:
         self._rows.committed()
 
     def _roll_back(self) -> None:
-        # SQLite ends the transaction by itself after some faults, such as a full disk.
-        if self._connection.in_transaction:
-            self._connection.rollback()
-        self._rows.rolled_back()
+        try:
+            # SQLite ends the transaction by itself after some faults, such as a full disk.
+            if self._connection.in_transaction:
+                self._connection.rollback()
+        finally:
+            self._rows.rolled_back()
 
 
 @contextmanager

@@ -1,20 +1,20 @@
-"""What only the store in a file has: durability, the file itself, and its faults."""
+"""What only the store in a file has: durability, group commit, and what is left of an earlier process."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from antiphon.errors import ConfigurationError, ConflictError, UnavailableError
-from antiphon.store import sqlite_writer
 from antiphon.store.base import StoredItem, StoreLimits
 from antiphon.store.sqlite import SQLiteStore
 from support.stores import OURS, THEIRS, Clock, add, batch, begun, ended, ids, size
@@ -174,105 +174,6 @@ async def test_a_file_that_is_no_database_is_refused_at_start_and_left_alone(pat
     await store.close()
 
 
-@pytest.mark.requirement("store:sqlite:open-errors")
-async def test_a_file_that_is_damaged_while_it_is_served_is_a_503(store: SQLiteStore, path: Path) -> None:
-    await asyncio.gather(*(add(store, f"r{number}") for number in range(200)))
-    connection = writing_connection(store)
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    with path.open("r+b") as file:
-        file.seek(4096)
-        file.write(b"\xa5" * (path.stat().st_size - 4096))
-    connection.execute("PRAGMA shrink_memory")
-    for call in (store.get_response(OURS, "r7"), store.chain(OURS, "r7"), add(store, "new")):
-        with pytest.raises(UnavailableError, match="damaged"):
-            await call
-    await store.close()
-    with pytest.raises(ConfigurationError, match="malformed"):
-        await store.open()
-
-
-@pytest.mark.requirement("store:sqlite:disk-full")
-async def test_a_full_disk_is_a_503_without_a_path_and_passes(store: SQLiteStore, path: Path) -> None:
-    await add(store, "a")
-    connection = writing_connection(store)
-    pages = connection.execute("PRAGMA page_count").fetchone()[0]
-    connection.execute(f"PRAGMA max_page_count = {pages}")
-    before = await store.status()
-    large = begun("large", items=[StoredItem("large", b"x" * 100_000)])
-    with pytest.raises(UnavailableError) as full:
-        await store.create_finished_response(OURS, large, ended("large"))
-    assert (full.value.http_status, full.value.retry_after) == (503, 5.0)
-    assert "disk is full" in full.value.message
-    assert str(path.parent) not in full.value.message
-    assert await store.status() == before
-    assert await store.get_response(OURS, "large") is None
-    assert await store.get_response(OURS, "a") is not None
-
-    connection.execute("PRAGMA max_page_count = 1000000")
-    await store.create_finished_response(OURS, large, ended("large"))
-    assert await store.get_items(OURS, ["large"]) == {"large": b"x" * 100_000}
-
-
-@pytest.mark.requirement("store:sqlite:disk-full")
-async def test_on_a_full_disk_a_small_write_beside_a_large_one_still_fits(store: SQLiteStore) -> None:
-    await add(store, "a")
-    connection = writing_connection(store)
-    pages = connection.execute("PRAGMA page_count").fetchone()[0]
-    connection.execute(f"PRAGMA max_page_count = {pages + 1}")
-    large = begun("large", items=[StoredItem("large", b"x" * 100_000)])
-    results = await asyncio.gather(
-        store.create_response(OURS, begun("b")),
-        store.create_response(OURS, large),
-        store.create_response(OURS, begun("c")),
-        return_exceptions=True,
-    )
-    assert [type(result) for result in results] == [type(None), UnavailableError, type(None)]
-    assert await ids(store, "c") == ["c"]
-
-
-@pytest.mark.requirement("store:sqlite:disk-full")
-async def test_a_file_that_may_not_grow_is_a_503_and_passes(store: SQLiteStore, path: Path) -> None:
-    await add(store, "a")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    now = path.with_name("a.db-wal").stat().st_size
-    resource.setrlimit(resource.RLIMIT_FSIZE, (now, hard))
-    try:
-        with pytest.raises(UnavailableError):
-            await add(store, "b")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    await add(store, "b")
-    assert await ids(store, "b") == ["b"]
-
-
-@pytest.mark.requirement("store:sqlite:locked")
-async def test_a_lock_of_another_program_is_waited_for(store: SQLiteStore, path: Path) -> None:
-    other = sqlite3.connect(path, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    waiting = asyncio.create_task(add(store, "a"))
-    # Reads and the event loop go on while the write waits.
-    for _ in range(20):
-        assert await store.get_response(OURS, "a") is None
-        await asyncio.sleep(0)
-    assert not waiting.done()
-    other.execute("COMMIT")
-    other.close()
-    await waiting
-    assert await store.get_response(OURS, "a") is not None
-
-
-@pytest.mark.requirement("store:sqlite:locked")
-async def test_a_lock_that_stays_is_a_503(store: SQLiteStore, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_writer, "_BUSY_MILLISECONDS", 10)
-    other = sqlite3.connect(path, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    results = await asyncio.gather(*(add(store, f"r{number}") for number in range(5)), return_exceptions=True)
-    assert [str(result) for result in results] == ["The store cannot be used now: it is locked by another program."] * 5
-    other.execute("ROLLBACK")
-    other.close()
-    await add(store, "a")
-
-
 @pytest.mark.requirement("store:sqlite:large")
 async def test_large_bodies_are_stored_whole(store: SQLiteStore) -> None:
     picture = bytes(range(256)) * 8192
@@ -281,6 +182,39 @@ async def test_large_bodies_are_stored_whole(store: SQLiteStore) -> None:
     assert (await store.chain(OURS, "a"))[0].input_items[0] == picture
     assert await store.delete_response(OURS, "a")
     assert await size(store) == 0
+
+
+@pytest.mark.requirement("store:sqlite:heavy")
+@pytest.mark.parametrize("part", ["snapshot", "items", "events", "all together", "none"])
+@pytest.mark.parametrize("call", ["begin", "end", "both", "append"])
+async def test_a_write_of_large_bodies_does_not_run_on_the_loop(store: SQLiteStore, part: str, call: str) -> None:
+    large, some = b"x" * 300_000, b"x" * 100_000
+    parts = {"snapshot": b"", "items": b"", "events": b"", "all together": b""} | {part: large}
+    snapshot, items, events = (some if part == "all together" else parts[name] for name in list(parts)[:3])
+    first = msgspec.structs.replace(begun("a", items=[StoredItem("in", items)]), snapshot=snapshot)
+    last = msgspec.structs.replace(
+        ended("a", items=[StoredItem("out", items)], events=[batch(0, events)]), snapshot=snapshot
+    )
+    if call in {"end", "append"}:
+        await store.create_response(OURS, begun("a"))
+    threads: set[bool] = set()
+    connection = writing_connection(store)
+    connection.set_trace_callback(lambda _: threads.add(threading.current_thread() is threading.main_thread()))
+    if call == "begin":
+        await store.create_response(OURS, first)
+        inline = part in {"events", "all together", "none"}
+    elif call == "end":
+        await store.finish_response(OURS, last)
+        inline = part == "none"
+    elif call == "both":
+        await store.create_finished_response(OURS, first, last)
+        inline = part == "none"
+    else:
+        await store.append_events(OURS, "a", batch(0, events))
+        inline = part != "events"
+    connection.set_trace_callback(None)
+    # A commit always runs on the writer's thread.
+    assert threads == ({True, False} if inline else {False})
 
 
 @pytest.mark.requirement("store:sqlite:closed")
@@ -351,6 +285,44 @@ async def test_history_that_a_process_retained_when_it_ended_is_removed_by_the_n
         await store.close()
         await store.open()
     assert await size(store) == 0
+
+
+@pytest.mark.requirement("store:tombstone:retained")
+async def test_ids_that_name_nothing_are_not_kept_when_they_are_let_go(store: SQLiteStore) -> None:
+    await add(store, "a")
+    for name in [f"never{number}" for number in range(50)] + ["a"] * 50:
+        with store.retain(OURS, name):
+            pass
+        await store.chain(OURS, name)
+    held = [
+        value
+        for value in (*vars(store).values(), *vars(store._open().rows).values())
+        if isinstance(value, (dict, list))
+    ]
+    assert [value for value in held if len(value)] == []
+
+
+@pytest.mark.requirement("store:sqlite:interrupted")
+async def test_interrupted_responses_are_read_one_by_one_and_may_be_ended_meanwhile(store: SQLiteStore) -> None:
+    for number in range(40):
+        await store.create_response(OURS, begun(f"r{number:02}"))
+        await store.append_events(OURS, f"r{number:02}", batch(0, b"e0"))
+    await store.close()
+    await store.open()
+    assert await store.delete_response(OURS, "r00")
+    read: list[str] = []
+    store._open().reader.set_trace_callback(read.append)
+    found: list[str] = []
+    async for left in store.each_interrupted():
+        found.append(left.response.id)
+        assert [one.body for one in left.events] == [b"e0"]
+        assert sum("event_batches" in statement for statement in read) == len(found)
+        await store.finish_response(OURS, ended(left.response.id, "failed"))
+    assert found == [f"r{number:02}" for number in range(1, 40)]
+    assert [left async for left in store.each_interrupted()] == []
+    read.clear()
+    assert await store.interrupted() == []
+    assert read == []
 
 
 @pytest.mark.requirement("store:tenant")
