@@ -21,7 +21,7 @@ serve: setup
 test: setup
 	$(BIN)/python -m pytest $(ARGS)
 
-check: $(STAMP)
+check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright

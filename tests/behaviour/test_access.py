@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from antiphon.http.auth import is_loopback
+from antiphon.access import is_loopback
 from antiphon.http.telemetry import Telemetry
 from antiphon.settings import Settings
 from support.inprocess import InProcess, inprocess_app

@@ -52,10 +52,9 @@ def _handler(stub: ResponsesStub) -> type[BaseHTTPRequestHandler]:
             self.send_response(200)
             self.send_header("Content-Type", "text/event-stream")
             self.end_headers()
-            for event in stub.answers.pop(0):
-                self.wfile.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
-            if stub.done:
-                self.wfile.write(b"data: [DONE]\n\n")
+            frames = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in stub.answers.pop(0)]
+            # In one write: a client that leaves after the first event would break the next.
+            self.wfile.write("".join([*frames, "data: [DONE]\n\n" if stub.done else ""]).encode())
 
         def _json(self, status: int, body: Any) -> None:
             data = body if isinstance(body, bytes) else json.dumps(body).encode()

@@ -36,11 +36,18 @@ class RunningServer:
 
 @contextmanager
 def running_server(
-    arguments: Sequence[str], *, environment: dict[str, str] | None = None, stop_signal: int = signal.SIGTERM
+    arguments: Sequence[str],
+    *,
+    environment: dict[str, str] | None = None,
+    stop_signal: int = signal.SIGTERM,
+    program: Sequence[str] = ("-m", "antiphon"),
 ) -> Iterator[RunningServer]:
-    """Run `antiphon serve` on a free port; it is ended, and must end, when the block does."""
+    """Run `antiphon serve` on a free port; it is ended, and must end, when the block does.
+
+    `program` is what Python runs: another one may prepare the process, and then call the command line.
+    """
     process = subprocess.Popen(
-        [sys.executable, "-m", "antiphon", "serve", "--port", "0", *arguments],
+        [sys.executable, *program, "serve", "--port", "0", *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

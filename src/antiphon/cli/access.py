@@ -1,15 +1,13 @@
-"""What must hold before a server starts: nobody uninvited gets in, and the libraries are there."""
+"""What the commands share: the default address, the key to send, and the libraries that a server needs."""
 
 from __future__ import annotations
 
 import importlib.util
-import ipaddress
 from collections.abc import Iterable
 
 from antiphon.errors import ConfigurationError
-from antiphon.settings import Settings
 
-__all__ = ["DEFAULT_BASE_URL", "check_access", "check_libraries", "is_loopback", "missing_libraries"]
+__all__ = ["DEFAULT_BASE_URL", "check_libraries", "first_key", "missing_libraries"]
 
 DEFAULT_BASE_URL = "http://127.0.0.1:8080/v1"
 """Where `antiphon serve` answers unless it is told otherwise."""
@@ -18,29 +16,9 @@ _SERVER_LIBRARIES = ("starlette", "uvicorn", "httptools", "aiohttp", "structlog"
 _ENGINE_LIBRARIES = ("xllamacpp",)
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server that listens there."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
-
-
-def check_access(settings: Settings) -> None:
-    """Refuse to let the network in without a key.
-
-    Raises:
-        ConfigurationError: the address is not a loopback address, and there is no key and no leave to go without.
-    """
-    if any(not key.strip() for key in settings.api_key):
-        raise ConfigurationError("An API key is empty.")
-    if not (is_loopback(settings.host) or settings.api_key or settings.allow_unauthenticated):
-        raise ConfigurationError(
-            f"Listening on '{settings.host}' lets others than this machine in: give a key with --api-key, "
-            "or allow anyone with --allow-unauthenticated."
-        )
+def first_key(keys: str | None) -> str | None:
+    """The key to send where ANTIPHON_API_KEY may name several, separated by commas, as it does for `serve`."""
+    return next((key for key in (keys or "").split(",") if key), None)
 
 
 def missing_libraries(models: Iterable[str]) -> list[str]:

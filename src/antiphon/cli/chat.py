@@ -13,7 +13,7 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from antiphon.cli.access import DEFAULT_BASE_URL
+from antiphon.cli.access import DEFAULT_BASE_URL, first_key
 from antiphon.cli.child import own_server
 from antiphon.cli.models import ensure_models
 from antiphon.cli.options import read_settings, setting_options
@@ -141,7 +141,7 @@ class _Conversation:
         """Reach the server, or start one, and settle which model is asked."""
         from antiphon.cli.connection import Connection, ServerError, UnreachableError
 
-        api_key = api_key.split(",")[0] if api_key else None
+        api_key = first_key(api_key)
         self._connection = stack.enter_context(Connection(base_url, api_key))
         try:
             served = self._connection.models()

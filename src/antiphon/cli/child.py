@@ -105,7 +105,9 @@ class _Output:
 @contextmanager
 def _leaving_on_signals() -> Generator[None]:
     """Let a closed terminal or a polite kill unwind the command, so that its server is stopped too."""
-    signals = (signal.SIGTERM, signal.SIGHUP)
+    # Windows has no SIGHUP.
+    names = ("SIGTERM", "SIGHUP")
+    signals = [getattr(signal, name) for name in names if hasattr(signal, name)]
     before = {number: signal.signal(number, _leave) for number in signals}
     try:
         yield

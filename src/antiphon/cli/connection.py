@@ -10,7 +10,7 @@ from typing import Any, Self, cast
 import httpx2
 import msgspec
 
-from antiphon.cli.access import is_loopback
+from antiphon.access import is_loopback
 from antiphon.errors import ConfigurationError
 from antiphon.protocol.sse import SSEError, SSEParser
 
@@ -48,7 +48,8 @@ class Connection:
             url = url.copy_with(path="/v1")
         self._client = httpx2.Client(
             base_url=url,
-            headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
+            # As bytes: a key need not be ASCII.
+            headers={b"Authorization": f"Bearer {api_key}".encode()} if api_key else {},
             # A slow model may be silent for long; a server that dies closes the connection.
             timeout=httpx2.Timeout(None, connect=5.0),
             # A proxy of the environment cannot reach this machine's own loopback.

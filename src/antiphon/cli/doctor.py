@@ -16,7 +16,8 @@ import click
 import msgspec
 
 from antiphon import __version__
-from antiphon.cli.access import check_access, missing_libraries
+from antiphon.access import check_access
+from antiphon.cli.access import missing_libraries
 from antiphon.cli.models import models_wanted
 from antiphon.cli.options import GroupedCommand, read_settings, setting_options
 from antiphon.errors import ConfigurationError

@@ -11,7 +11,7 @@ from antiphon.cli.chat import chat
 from antiphon.cli.doctor import doctor
 from antiphon.cli.models import models
 from antiphon.cli.serve import serve
-from antiphon.errors import ConfigurationError
+from antiphon.errors import AntiphonError
 
 __all__ = ["cli", "main"]
 
@@ -27,7 +27,8 @@ class _Group(click.Group):
         """Called by click to run the chosen subcommand."""
         try:
             return super().invoke(ctx)
-        except ConfigurationError as error:
+        except AntiphonError as error:
+            # Not only ConfigurationError: a store that is busy refuses a start in the words that a client would get.
             raise _Refused(str(error)) from None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from antiphon.cli.access import DEFAULT_BASE_URL
+from antiphon.cli.access import DEFAULT_BASE_URL, first_key
 from antiphon.cli.options import GroupedCommand, read_settings, setting_options
 from antiphon.cli.terminal import download_progress, printable
 from antiphon.errors import ConfigurationError
@@ -97,7 +97,7 @@ def models(ctx: click.Context, base_url: str, api_key: str | None, **params: Any
 
     _list_catalog(read_settings(params))
     try:
-        with Connection(base_url, api_key) as server:
+        with Connection(base_url, first_key(api_key)) as server:
             served = server.models()
     except UnreachableError:
         click.echo(f"\nNo server answers at {base_url}.")

@@ -37,9 +37,13 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Requests and streams": (
         "dialect",
         "max_body_bytes",
+        "max_buffered_bytes",
         "max_concurrent_requests",
         "min_output_tokens",
         "keep_alive_seconds",
+        "receive_timeout",
+        "write_timeout",
+        "drain_timeout",
     ),
     "Logging": ("log_level", "log_format"),
 }

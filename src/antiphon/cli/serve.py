@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from typing import Any
 
 import click
 
-from antiphon.cli.access import check_access, check_libraries
+from antiphon.access import check_access
+from antiphon.cli.access import check_libraries
 from antiphon.cli.models import ensure_models, models_wanted
 from antiphon.cli.options import GroupedCommand, read_settings, setting_options
 from antiphon.cli.terminal import TerminalAnnouncer
@@ -40,12 +42,12 @@ def serve(**params: Any) -> None:
     ensure_models(settings)
     from antiphon.http.server import serve as run_server
 
-    # Else the default action of SIGTERM would end the process before engines and store are closed.
+    # Until the server takes the signals itself, and after: the default action of SIGTERM would leave engines behind.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     announcer = TerminalAnnouncer(with_key=bool(settings.api_key))
     try:
-        run_server(settings, announcer)
-    except KeyboardInterrupt:
+        with contextlib.suppress(KeyboardInterrupt):
+            run_server(settings, announcer)
         announcer.stopped()
     finally:
         announcer.close()

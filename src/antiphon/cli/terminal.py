@@ -81,6 +81,11 @@ class TerminalAnnouncer:
         )
         sys.stdout.flush()
 
+    def stopping(self, running: int, seconds: float) -> None:
+        """The server was told to stop, and waits for what runs."""
+        what = "1 response" if running == 1 else f"{running} responses"
+        click.echo(f"Stopping: {what} may go on for up to {seconds:g} s. Press Ctrl-C again to end now.", err=True)
+
     def stopped(self) -> None:
         """The server has ended because it was told to."""
         self.close()

@@ -10,7 +10,7 @@ from starlette.routing import Match, Route
 from antiphon import __version__
 from antiphon.errors import APIError, InternalError, MethodNotAllowedError, NotFoundError
 from antiphon.http.auth import Authenticator
-from antiphon.http.exchange import ASGIScope, ClientDisconnectedError, Exchange, Receive, Send
+from antiphon.http.exchange import ASGIScope, Bodies, ClientDisconnectedError, Exchange, Receive, Send
 from antiphon.http.responses import ResponsesRoutes
 from antiphon.http.telemetry import Telemetry
 from antiphon.runtime.service import Service
@@ -19,8 +19,8 @@ __all__ = ["Application", "create_app"]
 
 Handler = Callable[[Exchange], Awaitable[None]]
 
-OPEN_PATHS = frozenset({"/health", "/ready"})
-"""Paths that need no key: probes have none."""
+OPEN_PATHS = frozenset({"/", "/health", "/ready"})
+"""Paths that need no key: probes and whoever only looks what answers here have none (M43)."""
 
 
 class Application:
@@ -30,7 +30,7 @@ class Application:
         self._service = service
         self._telemetry = telemetry
         self._authenticator = Authenticator(service.settings)
-        self._max_body_bytes = service.settings.max_body_bytes
+        self._bodies = Bodies(service.settings.max_body_bytes, service.settings.max_buffered_bytes)
         self._started_at = int(time.time())
         self._table = self._routes()
 
@@ -38,7 +38,7 @@ class Application:
         """Answer one request."""
         if asgi["type"] != "http":
             raise NotImplementedError(asgi["type"])
-        exchange = Exchange(asgi, receive, send, self._max_body_bytes)
+        exchange = Exchange(asgi, receive, send, self._bodies)
         name = "none"
         try:
             if asgi["path"] not in OPEN_PATHS:
@@ -53,6 +53,7 @@ class Application:
             self._telemetry.fault("a request failed", error)
             await self._refuse(exchange, InternalError("The server had an error while processing your request."))
         finally:
+            exchange.release()
             self._telemetry.http_request(name, exchange.method, exchange.status, time.monotonic() - exchange.started_at)
 
     async def _refuse(self, exchange: Exchange, error: APIError) -> None:
@@ -96,6 +97,7 @@ class Application:
             for method, path, handler in table
         ]
         roots: list[tuple[str, Handler]] = [
+            ("/", self._root),
             ("/health", self._health),
             ("/ready", self._ready),
             ("/metrics", self._metrics),
@@ -113,6 +115,11 @@ class Application:
 
     def _model_object(self, name: str) -> dict[str, object]:
         return {"id": name, "object": "model", "created": self._started_at, "owned_by": "antiphon"}
+
+    async def _root(self, exchange: Exchange) -> None:
+        await exchange.reply_json(
+            {"name": "antiphon", "version": __version__, "api": "/v1", "docs": "antiphon --help, or README.md"}
+        )
 
     async def _health(self, exchange: Exchange) -> None:
         await exchange.reply_json({"status": "ok"})

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
-from functools import lru_cache
 from urllib.parse import urlsplit
 
+from antiphon.access import MAX_NAME, is_loopback
 from antiphon.errors import AuthenticationError, PermissionDeniedError
 from antiphon.http.exchange import Exchange
 from antiphon.settings import Settings
 from antiphon.store.base import Scope
 
-__all__ = ["Authenticator", "is_loopback"]
+__all__ = ["Authenticator"]
 
 TENANT = "default"
 _OPEN = Scope(TENANT)
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_MAX_ORIGIN = MAX_NAME + len("https://[]:65535")
 
 
 class Authenticator:
@@ -27,9 +28,9 @@ class Authenticator:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._digests = [_digest(key) for key in settings.api_key]
+        self._digests = [_digest(key.encode("utf-8", "surrogateescape")) for key in settings.api_key]
         self._guard_names = not self._digests and is_loopback(settings.host) and "*" not in settings.allowed_host
-        self._names = {name.lower() for name in (*settings.allowed_host, settings.host)}
+        self._names = {name.lower() for name in (*settings.allowed_host, settings.host, *_LOOPBACK)}
 
     def authenticate(self, exchange: Exchange) -> Scope:
         """The scope of a request.
@@ -39,19 +40,19 @@ class Authenticator:
             PermissionDeniedError: without a key, a host or an origin that is not allowed.
         """
         if self._digests:
-            return self._by_key(exchange.header(b"authorization"))
+            return self._by_key(exchange.raw_header(b"authorization"))
         if self._guard_names:
             self._check_names(exchange)
         return _OPEN
 
-    def _by_key(self, header: str | None) -> Scope:
+    def _by_key(self, header: bytes | None) -> Scope:
         if not header:
             raise AuthenticationError(
                 "You didn't provide an API key. Send it in an Authorization header: 'Authorization: Bearer KEY'.",
                 code="missing_api_key",
             )
-        scheme, _, rest = header.partition(" ")
-        digest = _digest(rest.strip() if scheme.lower() == "bearer" else header)
+        scheme, _, rest = header.partition(b" ")
+        digest = _digest(rest.strip() if scheme.lower() == b"bearer" else header)
         matches = [hmac.compare_digest(digest, known) for known in self._digests]
         if not any(matches):
             raise AuthenticationError("Incorrect API key provided.", code="invalid_api_key")
@@ -65,25 +66,14 @@ class Authenticator:
                 code="host_not_allowed",
             )
         origin = exchange.header(b"origin")
-        if origin is not None and not self._allowed(urlsplit(origin).hostname or ""):
+        if origin is not None and not self._allowed(_origin_name(origin)):
             raise PermissionDeniedError(
                 "Requests from this origin are not allowed. Allow it with --allowed-host, or set an API key.",
                 code="origin_not_allowed",
             )
 
     def _allowed(self, name: str) -> bool:
-        return is_loopback(name) or name.lower() in self._names
-
-
-@lru_cache(maxsize=256)
-def is_loopback(name: str) -> bool:
-    """Whether a host name or address can only mean this machine."""
-    if name == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name.strip("[]")).is_loopback
-    except ValueError:
-        return False
+        return len(name) <= MAX_NAME and (name.lower() in self._names or is_loopback(name))
 
 
 def _host_name(header: str) -> str:
@@ -92,5 +82,15 @@ def _host_name(header: str) -> str:
     return header.partition(":")[0]
 
 
-def _digest(key: str) -> bytes:
-    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+def _origin_name(header: str) -> str:
+    """The host of an origin; without one, as for `null`, or where it is malformed, a name that nobody has."""
+    if len(header) > _MAX_ORIGIN:
+        return ""
+    try:
+        return urlsplit(header).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()

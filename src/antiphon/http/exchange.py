@@ -7,16 +7,26 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import parse_qs
 
-from antiphon.errors import APIError, InvalidRequestError, PayloadTooLargeError
+from antiphon.errors import APIError, InvalidRequestError, PayloadTooLargeError, ServerBusyError
 from antiphon.protocol.ids import new_id
 from antiphon.protocol.json import encode
 from antiphon.store.base import Scope as TenantScope
 
-__all__ = ["ASGIScope", "Exchange", "Receive", "Send"]
+__all__ = [
+    "ASGIScope",
+    "Bodies",
+    "ClientDisconnectedError",
+    "Exchange",
+    "Receive",
+    "Send",
+    "common_headers",
+    "error_reply",
+]
 
 ASGIScope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers = tuple[tuple[bytes, bytes], ...]
 
 _JSON = (b"content-type", b"application/json")
 _STREAM = (
@@ -30,10 +40,33 @@ class ClientDisconnectedError(Exception):
     """The client went away before its request was read."""
 
 
+class Bodies:
+    """Bounds the request bodies of all exchanges: each by itself, and what is held of them at the same time.
+
+    A body is held from its first byte until its response has begun; from then on the number of responses is bounded.
+    """
+
+    def __init__(self, largest: int, together: int) -> None:
+        self.largest = largest
+        self.held = 0
+        # Else a body that is allowed could never come in.
+        self._together = max(largest, together)
+
+    def take(self, size: int) -> None:
+        """Hold so many bytes more.
+
+        Raises:
+            ServerBusyError: there is no room for them now.
+        """
+        if self.held + size > self._together:
+            raise ServerBusyError("Too many request bodies are being received. Please try again later.")
+        self.held += size
+
+
 class Exchange:
     """What a handler gets. `scope` is whose rows the request may see; it is set by the authentication."""
 
-    def __init__(self, asgi: ASGIScope, receive: Receive, send: Send, max_body_bytes: int) -> None:
+    def __init__(self, asgi: ASGIScope, receive: Receive, send: Send, bodies: Bodies) -> None:
         self.asgi = asgi
         self.receive = receive
         self.send = send
@@ -41,7 +74,8 @@ class Exchange:
         self.request_id = new_id("req")
         self.started_at = time.monotonic()
         self.status = 0
-        self._max_body_bytes = max_body_bytes
+        self._bodies = bodies
+        self._held = 0
         self._query: dict[str, list[str]] | None = None
 
     @property
@@ -51,9 +85,14 @@ class Exchange:
 
     def header(self, name: bytes) -> str | None:
         """A request header by its lower-case name; the first one where it is repeated."""
+        value = self.raw_header(name)
+        return None if value is None else value.decode("latin-1")
+
+    def raw_header(self, name: bytes) -> bytes | None:
+        """The same, as its bytes: only they tell what a client meant by letters beyond ASCII."""
         for key, value in self.asgi["headers"]:
             if key == name:
-                return value.decode("latin-1")
+                return value
         return None
 
     def path_parameter(self, name: str) -> str:
@@ -82,30 +121,38 @@ class Exchange:
         return int(text)
 
     async def body(self) -> bytes:
-        """The whole request body.
+        """The whole request body, which is held until `release`.
 
         Raises:
             PayloadTooLargeError: it is larger than the limit.
+            ServerBusyError: there is no room for it beside the bodies of other requests.
             ClientDisconnectedError: the client went away.
         """
+        largest = self._bodies.largest
         declared = self.header(b"content-length")
-        if declared is not None and declared.isdigit() and int(declared) > self._max_body_bytes:
+        if declared is not None and declared.isdigit() and int(declared) > largest:
             raise self._too_large()
         chunks: list[bytes] = []
-        size = 0
         while True:
             message = await self.receive()
             if message["type"] == "http.disconnect":
                 raise ClientDisconnectedError
             chunk: bytes = message.get("body", b"")
-            size += len(chunk)
-            if size > self._max_body_bytes:
+            size = len(chunk)
+            if self._held + size > largest:
                 raise self._too_large()
+            self._bodies.take(size)
+            self._held += size
             chunks.append(chunk)
             if not message.get("more_body", False):
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
-    async def reply(self, body: bytes, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = (_JSON,)) -> None:
+    def release(self) -> None:
+        """The body is no longer held."""
+        self._bodies.held -= self._held
+        self._held = 0
+
+    async def reply(self, body: bytes, status: int = 200, headers: Headers = (_JSON,)) -> None:
         """Send a whole answer."""
         await self._start(status, (*headers, (b"content-length", str(len(body)).encode())))
         await self.send({"type": "http.response.body", "body": body})
@@ -115,34 +162,44 @@ class Exchange:
         await self.reply(encode(value), status)
 
     async def reply_error(self, error: APIError) -> None:
-        """Send an error in OpenAI's envelope, with the headers that steer the SDKs' retries (operations C1)."""
-        headers: list[tuple[bytes, bytes]] = [_JSON]
-        if error.retry_after is not None:
-            headers.append((b"retry-after", str(max(1, round(error.retry_after))).encode()))
-            headers.append((b"retry-after-ms", str(round(error.retry_after * 1000)).encode()))
-        if error.http_status == 401:
-            headers.append((b"www-authenticate", b"Bearer"))
-        await self.reply(encode({"error": error.body()}), error.http_status, tuple(headers))
+        """Send an error in OpenAI's envelope."""
+        headers, body = error_reply(error)
+        await self.reply(body, error.http_status, headers)
 
     async def start_stream(self) -> None:
         """Send the head of an event stream."""
         await self._start(200, _STREAM)
 
-    async def _start(self, status: int, headers: tuple[tuple[bytes, bytes], ...]) -> None:
+    async def _start(self, status: int, headers: Headers) -> None:
         self.status = status
         elapsed = round((time.monotonic() - self.started_at) * 1000)
         await self.send(
             {
                 "type": "http.response.start",
                 "status": status,
-                "headers": [
-                    *headers,
-                    (b"x-request-id", self.request_id.encode()),
-                    (b"openai-processing-ms", str(elapsed).encode()),
-                    (b"openai-version", b"2020-10-01"),
-                ],
+                "headers": [*headers, *common_headers(self.request_id, elapsed)],
             }
         )
 
     def _too_large(self) -> PayloadTooLargeError:
-        return PayloadTooLargeError(f"The request body is larger than {self._max_body_bytes} bytes.")
+        return PayloadTooLargeError(f"The request body is larger than {self._bodies.largest} bytes.")
+
+
+def common_headers(request_id: str, elapsed_ms: int) -> Headers:
+    """The headers of every answer."""
+    return (
+        (b"x-request-id", request_id.encode()),
+        (b"openai-processing-ms", str(elapsed_ms).encode()),
+        (b"openai-version", b"2020-10-01"),
+    )
+
+
+def error_reply(error: APIError) -> tuple[Headers, bytes]:
+    """The headers and the body of an error: OpenAI's envelope, and what steers the SDKs' retries (operations C1)."""
+    headers: list[tuple[bytes, bytes]] = [_JSON]
+    if error.retry_after is not None:
+        headers.append((b"retry-after", str(max(1, round(error.retry_after))).encode()))
+        headers.append((b"retry-after-ms", str(round(error.retry_after * 1000)).encode()))
+    if error.http_status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    return tuple(headers), encode({"error": error.body()})

@@ -8,15 +8,18 @@ import gc
 import logging
 import socket
 import time
+from collections.abc import Generator
 from typing import Protocol
 
 import structlog
 import uvicorn
 
+from antiphon.access import check_access
 from antiphon.engines.registry import build_registry
 from antiphon.errors import ConfigurationError
-from antiphon.http.app import create_app
-from antiphon.http.auth import is_loopback
+from antiphon.http.app import Application, create_app
+from antiphon.http.connection import BoundedProtocol, watch
+from antiphon.http.signals import StopSignals
 from antiphon.http.telemetry import Telemetry
 from antiphon.runtime.service import Service
 from antiphon.settings import Settings
@@ -24,8 +27,13 @@ from antiphon.store.open import describe, open_store
 
 __all__ = ["Announcer", "serve"]
 
+FLUSH_SECONDS = 5.0
+"""How long answers may take to go out after the last response has ended."""
+
 GRACEFUL_SECONDS = 30
 KEEP_ALIVE_SECONDS = 75
+MOST_FILES = 65_536
+LEAST_RESERVE = 64
 BACKLOG = 2048
 COLLECTOR_THRESHOLDS = (5_000, 20, 20)
 
@@ -45,18 +53,27 @@ class Announcer(Protocol):
         """The server answers at that URL; `state` says where responses are kept and how long."""
         ...
 
+    def stopping(self, running: int, seconds: float) -> None:
+        """The server was told to stop, and waits at most so long for the responses that run."""
+        ...
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Called by uvicorn; signals are ours (see `signals.py`)."""
+        yield
+
 
 def serve(settings: Settings, announce: Announcer) -> None:
     """Serve until a signal ends it.
 
+    At the first one no new responses are taken, and those that run may go on for `drain_timeout`; the second ends them.
+
     Raises:
         ConfigurationError: the address, the store or a model cannot be used.
     """
-    if not is_loopback(settings.host) and not settings.api_key and not settings.allow_unauthenticated:
-        raise ConfigurationError(
-            f"Refusing to listen on {settings.host} without an API key: anyone who reaches it could use it. "
-            "Set --api-key, or --allow-unauthenticated if that is what you want."
-        )
+    check_access(settings)
     _configure_logging(settings)
     with contextlib.closing(_listen(settings)) as listener:
         _runner(_serve(settings, listener, announce))
@@ -76,20 +93,7 @@ async def _serve(settings: Settings, listener: socket.socket, announce: Announce
     registry = build_registry(settings, telemetry.engine_event)
     store = open_store(settings)
     service = Service(settings, registry, store, telemetry)
-    server = uvicorn.Server(
-        uvicorn.Config(
-            create_app(service, telemetry),
-            http="httptools",
-            ws="none",
-            lifespan="off",
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=GRACEFUL_SECONDS,
-        )
-    )
+    server = _Server(_config(create_app(service, telemetry)))
     began: dict[str, float] = {}
 
     def loading(model: str) -> None:
@@ -99,20 +103,75 @@ async def _serve(settings: Settings, listener: socket.socket, announce: Announce
     def loaded(model: str) -> None:
         announce.loaded(model, time.monotonic() - began[model])
 
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    starting = asyncio.create_task(service.start(loading, loaded))
+    with StopSignals() as signals:
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        starting = asyncio.create_task(service.start(loading, loaded))
+        told = asyncio.create_task(signals.stop.wait())
+        connections = server.server_state.connections
+        watching = asyncio.create_task(watch(connections, settings.receive_timeout, settings.write_timeout))
+        try:
+            await asyncio.wait({serving, starting, told}, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                await starting
+                _tune_collector()
+                announce.started(_base_url(settings, listener), registry.names(), describe(store, settings))
+                await asyncio.wait({serving, told}, return_when=asyncio.FIRST_COMPLETED)
+                await _drain(service, signals, announce)
+            await _close_connections(server, serving, signals)
+        finally:
+            server.should_exit = True
+            watching.cancel()
+            told.cancel()
+            starting.cancel()
+            await asyncio.gather(watching, told, starting, serving, return_exceptions=True)
+            await service.close()
+
+
+def _config(app: Application) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=BoundedProtocol,
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=_most_connections(),
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=GRACEFUL_SECONDS,
+    )
+
+
+def _most_connections() -> int | None:
+    """As many connections as files may be open, less a reserve for engines, the store and whoever is one too many."""
     try:
-        await asyncio.wait({serving, starting}, return_when=asyncio.FIRST_COMPLETED)
-        if starting.done():
-            await starting
-            _tune_collector()
-            announce.started(_base_url(settings, listener), registry.names(), describe(store, settings))
-        await serving
-    finally:
-        server.should_exit = True
-        starting.cancel()
-        await asyncio.gather(starting, serving, return_exceptions=True)
-        await service.close()
+        import resource
+    except ImportError:  # Windows has no such limit.
+        return None
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = MOST_FILES if soft == resource.RLIM_INFINITY else min(soft, MOST_FILES)
+    return max(1, files - max(LEAST_RESERVE, files // 4))
+
+
+async def _drain(service: Service, signals: StopSignals, announce: Announcer) -> None:
+    """Let what runs come to its end, then end it: its readers get its terminal event, and it is stored."""
+    seconds = service.settings.drain_timeout
+    if service.admission.running:
+        announce.stopping(service.admission.running, seconds)
+    draining = asyncio.create_task(service.drain(seconds))
+    await signals.unless_hurried(draining)
+    draining.cancel()
+    await service.end_runs()
+
+
+async def _close_connections(server: uvicorn.Server, serving: asyncio.Task[None], signals: StopSignals) -> None:
+    """Let the last answers go out; whoever does not take them by then is cut off, so that no handler is cancelled."""
+    server.should_exit = True
+    await signals.unless_hurried(serving, FLUSH_SECONDS)
+    for connection in list(server.server_state.connections):
+        connection.transport.abort()
+    await serving
 
 
 def _tune_collector() -> None:
@@ -154,7 +213,12 @@ def _base_url(settings: Settings, listener: socket.socket) -> str:
 def _configure_logging(settings: Settings) -> None:
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     logging.basicConfig(level=max(level, logging.WARNING), format="%(levelname)s %(message)s")
-    renderer = structlog.processors.JSONRenderer() if settings.log_format == "json" else structlog.dev.ConsoleRenderer()
+    # Plain tracebacks in both formats: one that shows locals shows keys and what users wrote.
+    renderer = (
+        structlog.processors.JSONRenderer()
+        if settings.log_format == "json"
+        else structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    )
     processors: list[structlog.typing.Processor] = [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),

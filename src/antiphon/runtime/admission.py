@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+
 from antiphon.errors import ServerBusyError
 
 __all__ = ["Admission"]
@@ -13,6 +16,7 @@ class Admission:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.running = 0
+        self._empty: asyncio.Event | None = None
 
     def enter(self) -> None:
         """Take a place.
@@ -27,3 +31,12 @@ class Admission:
     def leave(self) -> None:
         """Give the place back."""
         self.running -= 1
+        if self._empty is not None and not self.running:
+            self._empty.set()
+
+    async def empty(self, seconds: float) -> None:
+        """Wait until no place is taken, at most so many seconds."""
+        if self.running:
+            self._empty = asyncio.Event()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._empty.wait(), seconds)

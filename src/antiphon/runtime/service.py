@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from antiphon.engines.registry import Registry
-from antiphon.errors import EngineUnavailableError, InvalidRequestError, NotFoundError
+from antiphon.errors import EngineUnavailableError, InvalidRequestError, NotFoundError, UnavailableError
 from antiphon.machine.opening import open_response
 from antiphon.prompt.messages import EMPTY
 from antiphon.protocol.ids import is_id, new_id
@@ -51,11 +51,13 @@ class Service:
         self._tasks: set[asyncio.Task[None]] = set()
         self._upkeep = Upkeep(store, self.observer, settings.dialect) if store is not None else None
         self.started = False
+        self._draining = False
+        self._ending = False
 
     @property
     def ready(self) -> bool:
         """Whether a request could be generated now."""
-        return self.started and self.registry.ready
+        return self.started and not self._draining and self.registry.ready
 
     async def start(
         self, loading: Callable[[str], None] | None = None, loaded: Callable[[str], None] | None = None
@@ -72,13 +74,23 @@ class Service:
         await self.registry.start(loading, loaded)
         self.started = True
 
+    async def drain(self, seconds: float) -> None:
+        """Take no new responses, and wait for those that run, at most so many seconds; look-ups go on."""
+        self._draining = True
+        await self.admission.empty(seconds)
+
+    async def end_runs(self) -> None:
+        """Stop what runs; its terminal events go out, and it is kept as cancelled."""
+        self._draining = self._ending = True
+        for run in list(self._runs.values()):
+            run.leave()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
     async def close(self) -> None:
         """Stop what runs, keep it as cancelled, and close engines and store."""
         self.started = False
-        for run in list(self._runs.values()):
-            run.leave()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self.end_runs()
         if self._upkeep is not None:
             await self._upkeep.stop()
         await self.registry.close()
@@ -91,6 +103,8 @@ class Service:
         Raises:
             APIError: the request is refused; nothing of it is kept.
         """
+        if self._draining:
+            raise UnavailableError("The server is shutting down. Please try again later.", retry_after=5.0)
         request = decode_create_response(body)
         self.admission.enter()
         held = ExitStack()
@@ -111,6 +125,8 @@ class Service:
 
     def launch(self, run: Run) -> asyncio.Task[None]:
         """Start a run that `create` gave; the task ends when the response has ended."""
+        if self._ending:
+            run.leave()
         task = asyncio.create_task(self._drive(run))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
