@@ -420,6 +420,11 @@ STORE: tuple[Requirement, ...] = (
         "Of several ends of one response the first one stays.",
     ),
     R(
+        "store:response:end-again",
+        "architecture, fine print",
+        "A response whose end could not be stored can be ended later, and nothing of the first attempt is left.",
+    ),
+    R(
         "store:response:id-taken",
         "issue 2, section 5",
         "A response under an id that is taken is refused and changes nothing.",
@@ -428,11 +433,6 @@ STORE: tuple[Requirement, ...] = (
         "store:events:append",
         "architecture, law 2",
         "Events come back as the exact bytes that were appended, after any number.",
-    ),
-    R(
-        "store:response:end-again",
-        "architecture, fine print",
-        "A response whose end could not be stored can be ended later, and nothing of the first attempt is left.",
     ),
     R("store:events:ended", "architecture, fine print", "A response that has ended or is gone takes no more events."),
     R(
@@ -530,6 +530,7 @@ STORE: tuple[Requirement, ...] = (
         "A lock of another program is waited for while reads go on, and is a 503 where it stays.",
     ),
     R("store:sqlite:large", "issue 2, section 5", "Large bodies are stored and read whole."),
+    R("store:sqlite:heavy", "issue 2, section 5", "A write of large bodies of any kind does not run on the loop."),
     R("store:sqlite:closed", "issue 2, section 5", "Closing finishes what waits; a closed store says so."),
     R(
         "store:sqlite:queries",
@@ -540,7 +541,6 @@ STORE: tuple[Requirement, ...] = (
 
 API: tuple[Requirement, ...] = (
     R("store:fault:owed", "faults B2 9", "An end that a store would not take is told by look-ups and written later."),
-    R("store:sqlite:heavy", "issue 2, section 5", "A write of large bodies of any kind does not run on the loop."),
     R("law:4:look-up", "architecture law 4", "A look-up tells an end only once it is in the store."),
     R("api:instructions:items", "responses-api 2", "Instructions may be items, references among them."),
     R("api:input-items:once", "responses-api 1.1", "An item that was sent again is listed once, so that pages end."),

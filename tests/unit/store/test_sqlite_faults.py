@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.errors import ConfigurationError, InternalError, UnavailableError
+from antiphon.errors import ConfigurationError, ConflictError, InternalError, UnavailableError
 from antiphon.store import sqlite_writer
 from antiphon.store.base import StoredItem, StoreLimits
 from antiphon.store.sqlite import SQLiteStore
