@@ -223,6 +223,11 @@ PROMPT: tuple[Requirement, ...] = (
         "Everything that is no call of a declared and allowed tool stays text, byte for byte.",
     ),
     R(
+        "prompt:calls:linear",
+        "architecture",
+        "Whitespace without end, and outputs without number, cost time in proportion to their length.",
+    ),
+    R(
         "prompt:custom-tools",
         "issue 2",
         "A custom tool is shown as a function of one text, and its input comes out as that text.",
@@ -246,6 +251,11 @@ PROMPT: tuple[Requirement, ...] = (
         "prompt:normalize:merge",
         "issue 2",
         "Consecutive messages of one role merge with their reasoning, calls and parts; tool outputs stay apart.",
+    ),
+    R(
+        "prompt:normalize:linear",
+        "architecture",
+        "An arrangement is made only when the one before it was refused, in time in proportion to its length.",
     ),
     R(
         "prompt:normalize:fold",

@@ -8,7 +8,8 @@ rungs in order and stops at the first that renders.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from itertools import dropwhile, groupby, takewhile
+from typing import Any, cast
 
 import msgspec
 
@@ -20,11 +21,15 @@ _GAP = "\n\n"
 
 
 def arrangements(messages: Sequence[ChatMessage]) -> Iterator[list[ChatMessage]]:
-    """The conversation as it is, then each re-arrangement that differs from those before it, gentlest first."""
+    """The conversation as it is, then each re-arrangement that differs from those before it, gentlest first.
+
+    Each is made when it is asked for: most templates take the first.
+    """
     given = list(messages)
-    merged = merge_same_role(given)
-    tried: list[list[ChatMessage]] = []
-    for rung in (given, merged, merge_same_role(lead_with_system(given)), merge_same_role(fold_system(given))):
+    yield given
+    tried = [given]
+    for arrange in (list[ChatMessage], lead_with_system, fold_system):
+        rung = merge_same_role(arrange(given))
         if rung not in tried:
             tried.append(rung)
             yield rung
@@ -33,11 +38,12 @@ def arrangements(messages: Sequence[ChatMessage]) -> Iterator[list[ChatMessage]]
 def merge_same_role(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """Consecutive messages of one role as one. Tool outputs stay apart: each belongs to a call of its own."""
     merged: list[ChatMessage] = []
-    for message in messages:
-        if merged and merged[-1].role == message.role != "tool":
-            merged[-1] = _join(merged[-1], message)
+    for role, group in groupby(messages, key=lambda message: message.role):
+        run = list(group)
+        if role == "tool" or len(run) == 1:
+            merged += run
         else:
-            merged.append(message)
+            merged.append(_joined(run))
     return merged
 
 
@@ -55,26 +61,29 @@ def fold_system(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     head = ChatMessage(role="user", content=_GAP.join(text for m in system if (text := m.text())))
     for place, message in enumerate(rest):
         if message.role == "user":
-            rest[place] = _join(head, message)
+            rest[place] = _joined([head, message])
             return rest
     return [head, *rest]
 
 
-def _join(first: ChatMessage, second: ChatMessage) -> ChatMessage:
+def _joined(run: Sequence[ChatMessage]) -> ChatMessage:
+    # The whole run at once: message by message, the text that grows would be copied for each.
     return msgspec.structs.replace(
-        first,
-        content=_join_content(first.content, second.content),
-        reasoning="\n".join(text for text in (first.reasoning, second.reasoning) if text),
-        tool_calls=(*first.tool_calls, *second.tool_calls),
+        run[0],
+        content=_joined_content([message.content for message in run]),
+        reasoning="\n".join(message.reasoning for message in run if message.reasoning),
+        tool_calls=tuple(call for message in run for call in message.tool_calls),
     )
 
 
-def _join_content(
-    first: str | Sequence[Mapping[str, Any]], second: str | Sequence[Mapping[str, Any]]
-) -> str | list[Mapping[str, Any]]:
-    if isinstance(first, str) and isinstance(second, str):
-        return _GAP.join(text for text in (first, second) if text)
-    return [*_parts(first), *_parts(second)]
+def _joined_content(contents: Sequence[str | Sequence[Mapping[str, Any]]]) -> str | list[Mapping[str, Any]]:
+    """One text, or parts where any content has parts; texts before the first parts are one part."""
+    texts = [content for content in takewhile(lambda content: isinstance(content, str), contents) if content]
+    opening = _GAP.join(cast("list[str]", texts))
+    rest = list(dropwhile(lambda content: isinstance(content, str), contents))
+    if not rest:
+        return opening
+    return [part for content in (opening, *rest) for part in _parts(content)]
 
 
 def _parts(content: str | Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

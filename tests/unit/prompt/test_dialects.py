@@ -213,6 +213,32 @@ def test_an_answer_of_endless_beginnings_costs_linear_time() -> None:
     assert time.process_time() - began < 20
 
 
+NEWLINES = ["\n" * 16] * 8_000
+
+
+@pytest.mark.requirement("prompt:calls:linear")
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        ([], ["x"]),
+        ([CALL], [CALL]),
+        (["<tool_call>"], ['{"name": "get_time"}']),
+        (["```json"], ['\n{"name": "get_time"}\n```']),
+        (['```\n{"name": "get_time"}'], ["```"]),
+        ([], ["</tool_call>"] * 8_000),
+        ([], ["<tool_call></tool_call>"] * 8_000),
+    ],
+    ids=["text", "between calls", "in a block", "in a fence", "before a fence ends", "lone markers", "empty blocks"],
+)
+def test_endless_whitespace_costs_linear_time(start: list[str], end: list[str]) -> None:
+    parser = CallParser({"get_weather": False, "get_time": False}, "<tool_call>", "</tool_call>")
+    began = time.process_time()
+    for text in (*start, *NEWLINES, *end):
+        parser.feed(text)
+    parser.finish()
+    assert time.process_time() - began < 2
+
+
 @pytest.mark.requirement("prompt:dialect:detect")
 def test_the_template_decides_the_dialect() -> None:
     tools = {"supports_tools": True}
@@ -246,6 +272,16 @@ def test_the_generic_dialect_writes_everything_as_text() -> None:
     assert messages[2].tool_calls == ()
     assert parse([messages[2].text()]) == [("get_time", '{"zone": "UTC"}'), ("shell", "ls")]
     assert messages[3].text() == ("<tool_response>\n12:00\n</tool_response>\n<tool_response>\na.txt\n</tool_response>")
+
+
+@pytest.mark.requirement("prompt:calls:linear")
+def test_outputs_that_follow_each_other_are_one_message_in_linear_time() -> None:
+    outputs = [ChatMessage("tool", "x" * 1024, tool_call_id="c") for _ in range(20_000)]
+    began = time.process_time()
+    messages, _ = named("generic").arrange(Prompt([USER, *outputs, USER]))
+    assert time.process_time() - began < 2
+    assert [message.role for message in messages] == ["user", "user", "user"]
+    assert messages[1].text().count("<tool_response>") == 20_000
 
 
 @pytest.mark.requirement("prompt:generic:messages")

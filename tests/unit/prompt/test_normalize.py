@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from antiphon.prompt import normalize
 from antiphon.prompt.normalize import arrangements, fold_system, merge_same_role
 from antiphon.prompt.prompt import ChatMessage, ToolCall
 
@@ -27,6 +31,25 @@ def test_a_conversation_that_nothing_changes_has_one_rung() -> None:
     assert list(arrangements([U("u"), A("a"), U("v")])) == [[U("u"), A("a"), U("v")]]
 
 
+@pytest.mark.requirement("prompt:normalize:linear")
+def test_an_arrangement_is_made_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+        raise AssertionError("the first arrangement needs no merging")
+
+    monkeypatch.setattr(normalize, "merge_same_role", refuse)
+    assert next(arrangements([U("u"), U("v")])) == [U("u"), U("v")]
+
+
+@pytest.mark.requirement("prompt:normalize:linear")
+def test_many_messages_merge_in_linear_time() -> None:
+    messages = [ChatMessage("user", "x" * 1024, reasoning="r" * 64) for _ in range(20_000)]
+    began = time.process_time()
+    rungs = list(arrangements(messages))
+    assert time.process_time() - began < 2
+    assert [len(rung) for rung in rungs] == [20_000, 1]
+    assert len(rungs[1][0].text()) == 20_000 * 1026 - 2
+
+
 @pytest.mark.requirement("prompt:normalize:merge")
 def test_merging_keeps_reasoning_calls_and_parts() -> None:
     call = ToolCall("c", "f", "{}")
@@ -38,6 +61,9 @@ def test_merging_keeps_reasoning_calls_and_parts() -> None:
     image = {"type": "image_url", "image_url": {"url": "data:"}}
     merged = merge_same_role([U("see"), ChatMessage("user", [image])])
     assert merged == [ChatMessage("user", [{"type": "text", "text": "see"}, image])]
+    merged = merge_same_role([U("see"), U("this"), ChatMessage("user", [image]), U(""), U("and"), U("that")])
+    texts = [{"type": "text", "text": text} for text in ("see\n\nthis", "and", "that")]
+    assert merged == [ChatMessage("user", [texts[0], image, *texts[1:]])]
 
 
 @pytest.mark.requirement("prompt:normalize:merge")

@@ -7,6 +7,7 @@ stand in the conversation as plain text.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -38,13 +39,11 @@ class Generic(Dialect):
     def arrange(self, prompt: Prompt) -> tuple[list[ChatMessage], list[dict[str, Any]]]:
         """The messages with tools, past calls and tool outputs as text; the template is given no tools."""
         messages: list[ChatMessage] = []
-        for message in prompt.messages:
-            if message.role == "tool":
-                _add_output(messages, message)
-            elif message.tool_calls:
-                messages.append(_with_calls(message))
+        for role, group in groupby(prompt.messages, key=lambda message: message.role):
+            if role == "tool":
+                messages.append(ChatMessage(role="user", content="\n".join(_output(message) for message in group)))
             else:
-                messages.append(message)
+                messages += [_with_calls(message) if message.tool_calls else message for message in group]
         if prompt.tools and prompt.choice.mode != "none":
             _describe(messages, [function_schema(tool)["function"] for tool in prompt.tools])
         return messages, []
@@ -80,15 +79,5 @@ def _call_text(call: ToolCall) -> str:
     return f'{OPEN_CALL}\n{{"name": {name}, "arguments": {call_arguments(call)}}}\n{CLOSE_CALL}'
 
 
-def _add_output(messages: list[ChatMessage], message: ChatMessage) -> None:
-    text = f"{_OPEN_OUTPUT}\n{message.text()}\n{_CLOSE_OUTPUT}"
-    last = messages[-1] if messages else None
-    if (
-        last is not None
-        and last.role == "user"
-        and isinstance(last.content, str)
-        and last.content.endswith(_CLOSE_OUTPUT)
-    ):
-        messages[-1] = msgspec.structs.replace(last, content=f"{last.content}\n{text}")
-    else:
-        messages.append(ChatMessage(role="user", content=text))
+def _output(message: ChatMessage) -> str:
+    return f"{_OPEN_OUTPUT}\n{message.text()}\n{_CLOSE_OUTPUT}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Final
 
 from antiphon.machine.deltas import TextDelta, ToolCallDelta, ToolCallStart
@@ -22,14 +23,35 @@ Piece = TextDelta | ToolCallStart | ToolCallDelta
 
 _FENCE: Final = "```"
 _FENCE_NAMES: Final = ("json", "tool_call", "tool_code", "tool")
-_OBJECT_ON_LINE = r"\n[ \t]*(\{|```)"
+_OBJECT_ON_LINE = r"\n[ \t]*(?:\{|```)"
 _PARTIAL_ON_LINE = re.compile(r"\n[ \t]*`{1,2}\Z")
-_PARTIAL_AT_START = re.compile(r"(?:\A|\n)[ \t]*`{1,2}\Z")
 
 _MOST_REREAD: Final = 2**18
 """Characters read twice after which only the markers count, so that no answer costs more than linear time."""
 
-_TEXT, _BLOCK, _OBJECT, _FENCE_OPEN, _FENCE_CLOSE = range(5)
+_TEXT, _BLOCK, _OBJECT, _FENCE_OPEN, _FENCE_BODY, _FENCE_CLOSE = range(6)
+
+
+class _Gap:
+    """What was read before something that is not known yet, mostly whitespace; no character is looked at twice."""
+
+    def __init__(self, own_line: bool) -> None:
+        self.parts: list[str] = []
+        self.own_line = own_line
+        """Whether what follows is on a line of its own."""
+        self.blank = True
+        """Whether there is nothing but whitespace."""
+
+    def add(self, text: str) -> None:
+        if not text:
+            return
+        self.parts.append(text)
+        newline = text.rfind("\n")
+        self.own_line = (newline >= 0 or self.own_line) and not text[newline + 1 :].strip(" \t")
+        self.blank = self.blank and text.isspace()
+
+    def text(self) -> str:
+        return "".join(self.parts)
 
 
 class CallParser:
@@ -46,9 +68,9 @@ class CallParser:
         markers = f"{re.escape(open_marker)}|{re.escape(close_marker)}"
         self._markers = re.compile(markers)
         self._anywhere = re.compile(f"{markers}|{_OBJECT_ON_LINE}")
-        self._at_start = re.compile(rf"{markers}|(?:\A|\n)[ \t]*(\{{|```)")
         self._state = _TEXT
         self._held: str = ""
+        self._gap = _Gap(own_line=True)
         self._fresh = True
         self._block = False
         self._fenced = False
@@ -74,20 +96,28 @@ class CallParser:
         return _joined(pieces)
 
     def _run(self, pieces: list[Piece]) -> None:
-        steps = (self._text, self._in_block, self._object, self._fence_open, self._fence_close)
+        steps = (
+            self._text,
+            self._in_block,
+            self._object,
+            self._fence_open,
+            self._fence_body,
+            self._fence_close,
+        )
         while steps[self._state](pieces):
             pass
 
     def finish(self) -> list[Piece]:
         """What was held back, at the end of the answer. A call that was cut before its name is no text."""
         pieces: list[Piece] = []
-        while self._state in (_OBJECT, _FENCE_OPEN) and not self._block and not self._scanner.started:
+        while self._state in (_OBJECT, _FENCE_OPEN, _FENCE_BODY) and not self._block and not self._scanner.started:
             self._give_back("{" if self._state == _OBJECT else _FENCE, pieces)
             self._run(pieces)
         if self._state == _TEXT:
-            self._say(self._held, pieces)
+            self._say(self._gap.text() + self._held, pieces)
         self._held = ""
-        self._undecided.clear()
+        self._undecided = []
+        self._gap = _Gap(own_line=False)
         return _joined(pieces)
 
     def _say(self, text: str, pieces: list[Piece]) -> None:
@@ -98,77 +128,92 @@ class CallParser:
             self._fresh = False
 
     def _text(self, pieces: list[Piece]) -> bool:
-        pattern = self._at_start if self._fresh else self._anywhere
-        match = (pattern if self._reread < _MOST_REREAD else self._markers).search(self._held)
-        if match is None:
-            limit = len(self._held) - max(partial_suffix(self._held, m) for m in (self._open, self._close))
-            partial = (_PARTIAL_AT_START if self._fresh else _PARTIAL_ON_LINE).search(self._held)
-            limit = min(limit, partial.start()) if partial else limit
-            # Whitespace waits for what follows it: before a call it is dropped.
-            limit = len(self._held[:limit].rstrip())
-            self._say(self._held[:limit], pieces)
-            self._held = self._held[limit:]
+        # Whitespace waits for what follows it: before a call it is dropped.
+        visible = self._held.lstrip()
+        self._gap.add(self._held[: len(self._held) - len(visible)])
+        self._held = visible
+        if not visible:
             return False
-        start = len(self._held[: match.start()].rstrip())
-        self._say(self._held[:start], pieces)
-        if match.group() in (self._open, self._close):
-            return self._marker(match, start, pieces)
-        self._undecided = [self._held[start : match.start(1)]]
-        self._held = self._held[match.start(1) :]
+        if visible.startswith((self._open, self._close)):
+            return self._marker()
+        objects = self._reread < _MOST_REREAD
+        if objects and self._gap.own_line and visible.startswith(("{", _FENCE)):
+            return self._maybe_call()
+        if self._begins_marker(visible) or (objects and self._gap.own_line and _FENCE.startswith(visible)):
+            return False
+        match = (self._anywhere if objects else self._markers).search(visible)
+        if match is None:
+            limit = len(visible) - max(partial_suffix(visible, m) for m in (self._open, self._close))
+            partial = _PARTIAL_ON_LINE.search(visible)
+            limit = min(limit, partial.start()) if partial else limit
+        else:
+            limit = match.start()
+        text = visible[:limit].rstrip()
+        self._say(self._gap.text() + text, pieces)
+        self._gap = _Gap(own_line=False)
+        self._held = visible[len(text) :]
+        return True
+
+    def _begins_marker(self, text: str) -> bool:
+        return self._open.startswith(text) or self._close.startswith(text)
+
+    def _marker(self) -> bool:
+        if self._held.startswith(self._open):
+            self._held = self._held[len(self._open) :]
+            self._state = _BLOCK
+            self._block = True
+            self._block_had_call = False
+        else:
+            # A closing marker alone is dropped, and the text goes on around it.
+            self._held = self._held[len(self._close) :]
+        return True
+
+    def _maybe_call(self) -> bool:
         self._block = False
-        self._fenced = match.group(1) == _FENCE
+        self._fenced = self._held.startswith(_FENCE)
         if self._fenced:
+            self._undecided = self._gap.parts
+            self._gap = _Gap(own_line=False)
             self._state = _FENCE_OPEN
         else:
             self._expect_object()
         return True
 
-    def _marker(self, match: re.Match[str], start: int, pieces: list[Piece]) -> bool:
-        gap = self._held[start : match.start()]
-        self._held = self._held[match.end() :]
-        if match.group() == self._open:
-            self._state = _BLOCK
-            self._block = True
-            self._block_had_call = False
-            self._undecided = [gap]
-        else:
-            # A closing marker alone is dropped, and the text goes on around it.
-            self._held = gap + self._held
-        return True
-
     def _in_block(self, pieces: list[Piece]) -> bool:
-        filler = " \t\r\n[],}" if self._block_had_call else " \t\r\n["
-        rest = self._held.lstrip(filler)
+        rest = self._held.lstrip(" \t\r\n[],}" if self._block_had_call else " \t\r\n[")
+        self._gap.add(self._held[: len(self._held) - len(rest)])
+        self._held = rest
         if rest.startswith("{"):
-            self._undecided.append(self._held[: len(self._held) - len(rest)])
-            self._held = rest
             self._expect_object()
             return True
         if rest.startswith(self._open):
             self._held = rest[len(self._open) :]
             return True
         if rest.startswith(self._close):
-            inner = "".join(self._undecided) + self._held[: len(self._held) - len(rest)]
             self._held = rest[len(self._close) :]
-            self._leave_block("" if self._block_had_call else inner, pieces)
+            if not (self._block_had_call or self._gap.blank):
+                self._say(self._gap.text(), pieces)
+                self._gap = _Gap(own_line=False)
+            self._leave_block()
             return True
-        if self._open.startswith(rest) or self._close.startswith(rest):
+        if self._begins_marker(rest):
             return False
-        inner = "" if self._block_had_call else "".join(self._undecided)
-        self._held = rest if self._block_had_call else self._held
-        self._leave_block(inner, pieces)
+        if not (self._block_had_call or self._gap.blank):
+            # What opened a list of calls opens text instead.
+            self._held = self._gap.text() + rest
+            self._gap = _Gap(own_line=self._fresh)
+        self._leave_block()
         return True
 
-    def _leave_block(self, text: str, pieces: list[Piece]) -> None:
-        self._undecided.clear()
+    def _leave_block(self) -> None:
         self._state = _TEXT
-        if text.strip():
-            self._say(text, pieces)
-        else:
-            self._held = text + self._held
-        self._fresh = self._fresh or self._block_had_call
+        if self._block_had_call:
+            self._fresh = True
+            self._gap = _Gap(own_line=True)
 
     def _expect_object(self) -> None:
+        self._undecided += self._gap.parts
+        self._gap = _Gap(own_line=False)
         self._scanner = CallScanner(self._tools)
         self._state = _OBJECT
 
@@ -183,7 +228,8 @@ class CallParser:
         if self._scanner.failed:
             return self._give_back("{", pieces)
         self.calls += 1
-        self._undecided.clear()
+        self._undecided = []
+        self._gap = _Gap(own_line=True)
         self._fresh = True
         if self._block:
             self._block_had_call = True
@@ -198,30 +244,32 @@ class CallParser:
         language = name.group() if name else ""
         if language == rest and any(known.startswith(language) for known in _FENCE_NAMES):
             return False
-        after = rest[len(language) :].lstrip()
-        if (language and language not in _FENCE_NAMES) or (after and not after.startswith("{")):
+        if language and language not in _FENCE_NAMES:
             return self._give_back(_FENCE, pieces)
-        if not after:
+        self._undecided.append(_FENCE + language)
+        self._held = rest[len(language) :]
+        self._state = _FENCE_BODY
+        return True
+
+    def _fence_body(self, pieces: list[Piece]) -> bool:
+        rest = self._held.lstrip()
+        self._undecided.append(self._held[: len(self._held) - len(rest)])
+        self._held = rest
+        if not rest:
             return False
-        self._undecided.append(self._held[: len(self._held) - len(after)])
-        self._held = after
+        if not rest.startswith("{"):
+            return self._give_back(_FENCE, pieces)
         self._expect_object()
         return True
 
     def _fence_close(self, pieces: list[Piece]) -> bool:
-        rest = self._held.lstrip(" \t\r\n,")
+        rest = self._held = self._held.lstrip(" \t\r\n,")
         if rest.startswith("{"):
-            self._held = rest
-            self._undecided.clear()
             self._expect_object()
             return True
-        if _FENCE.startswith(rest):
-            if rest != _FENCE:
-                return False
-            rest = ""
-        elif rest.startswith(_FENCE):
-            rest = rest[len(_FENCE) :]
-        self._held = rest
+        if rest != _FENCE and _FENCE.startswith(rest):
+            return False
+        self._held = rest.removeprefix(_FENCE)
         self._state = _TEXT
         return True
 
@@ -229,10 +277,11 @@ class CallParser:
         """What looked like a call is text; only its first characters are sure, the rest is read again."""
         read = "".join(self._undecided)
         text = read + self._held
-        self._undecided.clear()
+        self._undecided = []
         end = text.index(head) + len(head)
         self._reread += max(0, len(read) - end)
         self._say(text[:end], pieces)
+        self._gap = _Gap(own_line=self._fresh)
         self._held = text[end:]
         self._state = _TEXT
         return True
@@ -240,12 +289,11 @@ class CallParser:
 
 def _joined(pieces: Sequence[Piece]) -> list[Piece]:
     joined: list[Piece] = []
-    for piece in pieces:
-        last = joined[-1] if joined else None
-        if isinstance(piece, TextDelta) and isinstance(last, TextDelta):
-            joined[-1] = TextDelta(last.text + piece.text)
-        elif isinstance(piece, ToolCallDelta) and isinstance(last, ToolCallDelta):
-            joined[-1] = ToolCallDelta(last.text + piece.text)
+    for kind, group in groupby(pieces, key=type):
+        run = list(group)
+        if kind is ToolCallStart or len(run) == 1:
+            joined += run
         else:
-            joined.append(piece)
+            text = "".join(piece.text for piece in run if not isinstance(piece, ToolCallStart))
+            joined.append(TextDelta(text) if kind is TextDelta else ToolCallDelta(text))
     return joined
