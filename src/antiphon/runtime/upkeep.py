@@ -63,7 +63,7 @@ class Upkeep:
         return list(found.events) if found is not None else []
 
     async def _end_interrupted(self) -> None:
-        for left in await self._store.interrupted():
+        async for left in self._store.each_interrupted():
             response = decode_response(left.response.snapshot)
             log = EventLog(response, self._dialect)
             log.open()

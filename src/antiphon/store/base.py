@@ -203,10 +203,6 @@ class Store(ABC):
     async def get_items(self, scope: Scope, item_ids: Sequence[str]) -> dict[str, bytes]:
         """The JSON of those items that exist and are kept, by id."""
 
-    async def interrupted(self) -> list[InterruptedResponse]:
-        """What `each_interrupted` gives, all at once."""
-        return [left async for left in self.each_interrupted()]
-
     @abstractmethod
     def each_interrupted(self) -> AsyncGenerator[InterruptedResponse]:
         """Of every tenant, the responses that an earlier process left queued or in progress, oldest first.

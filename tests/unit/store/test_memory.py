@@ -50,7 +50,7 @@ async def test_it_says_that_it_keeps_nothing_and_keeps_nothing() -> None:
     await store.create_response(OURS, begun("b"))
     status = await store.status()
     assert (status.location, status.durable, status.responses) == ("memory", False, 2)
-    assert await store.interrupted() == []
+    assert [one async for one in store.each_interrupted()] == []
     await store.close()
     assert await store.get_response(OURS, "a") is None
 

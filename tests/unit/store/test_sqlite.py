@@ -90,7 +90,7 @@ async def test_all_is_there_after_reopening(store: SQLiteStore) -> None:
     assert await ids(store, "b") == ["a", "b"]
     (kept,) = await store.events(OURS, "b")
     assert (kept.body, list(kept.offsets)) == (b"onetwo", [0, 3])
-    assert await store.interrupted() == []
+    assert [one async for one in store.each_interrupted()] == []
 
 
 WRITER = """
@@ -140,14 +140,14 @@ async def test_a_kill_loses_no_acknowledged_write_and_shows_what_was_running(pat
         assert lost == []
         lane, _, number = acknowledged[-1].partition("_")
         assert await ids(store, acknowledged[-1]) == [f"{lane}_{n}" for n in range(int(number) + 1)]
-        left = await store.interrupted()
+        left = [one async for one in store.each_interrupted()]
         assert [(one.scope.tenant, one.response.id, one.response.status) for one in left] == [
             ("ours", "running", "in_progress"),
             ("ours", "queued", "queued"),
         ]
         assert [one.body for one in left[0].events] == [b"e0e1", b"e2"]
         assert await store.finish_response(OURS, ended("running", "failed"))
-        assert [one.response.id for one in await store.interrupted()] == ["queued"]
+        assert [one.response.id async for one in store.each_interrupted()] == ["queued"]
     finally:
         await store.close()
 
@@ -155,10 +155,10 @@ async def test_a_kill_loses_no_acknowledged_write_and_shows_what_was_running(pat
 @pytest.mark.requirement("store:sqlite:interrupted")
 async def test_what_this_process_runs_is_not_called_interrupted(store: SQLiteStore) -> None:
     await store.create_response(OURS, begun("a"))
-    assert await store.interrupted() == []
+    assert [one async for one in store.each_interrupted()] == []
     await store.close()
     await store.open()
-    assert [one.response.id for one in await store.interrupted()] == ["a"]
+    assert [one.response.id async for one in store.each_interrupted()] == ["a"]
 
 
 @pytest.mark.requirement("store:sqlite:open-errors")
@@ -321,7 +321,7 @@ async def test_interrupted_responses_are_read_one_by_one_and_may_be_ended_meanwh
     assert found == [f"r{number:02}" for number in range(1, 40)]
     assert [left async for left in store.each_interrupted()] == []
     read.clear()
-    assert await store.interrupted() == []
+    assert [one async for one in store.each_interrupted()] == []
     assert read == []
 
 
@@ -331,4 +331,4 @@ async def test_interrupted_responses_keep_their_tenants(store: SQLiteStore) -> N
     await store.create_response(THEIRS, begun("a"))
     await store.close()
     await store.open()
-    assert [one.scope.tenant for one in await store.interrupted()] == ["ours", "theirs"]
+    assert [one.scope.tenant for one in [one async for one in store.each_interrupted()]] == ["ours", "theirs"]

@@ -190,7 +190,7 @@ async def test_a_response_can_be_ended_after_an_end_that_failed_half_way(
     await store.close()
     await store.open()
     assert await store.status() == status
-    assert await store.interrupted() == []
+    assert [one async for one in store.each_interrupted()] == []
     await store.close()
 
 

@@ -61,7 +61,7 @@ async def test_a_second_server_through_a_link_is_refused_and_ends_nothing(
         await second.open()
     await store.close()
     await second.open()
-    assert [one.response.id for one in await second.interrupted()] == ["a"]
+    assert [one.response.id async for one in second.each_interrupted()] == ["a"]
     await second.close()
     assert not alias.with_name("alias.db.lock").exists()
 
