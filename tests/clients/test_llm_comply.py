@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -21,6 +22,11 @@ requirement = pytest.mark.requirement
 
 NOT_APPLICABLE = {"reasoning-summary"}
 """Skipped by the suite itself: it asks for a model with a name of OpenAI's."""
+
+UNSUPPORTED = {"tool-calling", "image-input"}
+"""What the default model fails in: a forced call cannot be enforced on it yet, and it reads no images."""
+
+CUT = "expected status='completed', got 'incomplete'"
 
 COMPACTION = {
     "compact-response": [
@@ -65,21 +71,16 @@ def spec() -> SpecLoader:
     return SpecLoader(str(files("llm_comply") / "specs" / "openresponses.json"))
 
 
-def run_suite(base_url: str, model: str) -> dict[str, dict[str, Any]]:
-    """The suite's results by the id of the test."""
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "llm_comply.cli", "run", "--format", "open-responses", "--json"),
-            *("--base-url", base_url, "--model", model, "--api-key", "none"),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+def run_suite(base_url: str, model: str, *, only: set[str] | None = None) -> dict[str, dict[str, Any]]:
+    """The suite's results by the id of the test; of all tests unless some are named."""
+    command = [sys.executable, "-m", "llm_comply.cli", "run", "--format", "open-responses", "--json"]
+    command += ["--base-url", base_url, "--model", model, "--api-key", "none"]
+    if only is not None:
+        command += ["--filter", ",".join(sorted(only))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.stdout, done.stderr
     report = json.loads(done.stdout)
-    assert report["summary"]["total"] == len(report["results"]) == 13
+    assert report["summary"]["total"] == len(report["results"]) == (13 if only is None else len(only))
     return {result["id"]: result for result in report["results"]}
 
 
@@ -98,18 +99,33 @@ def test_the_suite_holds_only_compaction_against_the_scripted_model(
     else:
         base_url = request.getfixturevalue("open_responses_server").base_url
     results = run_suite(base_url, "scripted")
-    assert of_status(results, "failed") == set()
+    assert of_status(results, "failed") == set(), results
     assert of_status(results, "skipped") == NOT_APPLICABLE
     assert {name: result["warnings"] for name, result in results.items() if "warnings" in result} == COMPACTION
+
+
+@pytest.fixture(scope="module")
+def brief_server(smollm2_path: Path) -> Iterator[RunningServer]:
+    """The default model with so short a context that an answer without end is cut in a few seconds."""
+    arguments = ["--model", str(smollm2_path), "--store", "memory", "--threads", "1", "--context-length", "256"]
+    with running_server(arguments) as server:
+        yield server
 
 
 @requirement("client:llm-comply:real")
-def test_the_suite_fails_on_the_default_model_in_forced_tools_and_images_only(real_server: str) -> None:
-    results = run_suite(real_server, "smollm")
-    assert of_status(results, "failed") == {"tool-calling", "image-input"}
+def test_the_suite_fails_on_the_default_model_in_forced_tools_and_images_only(brief_server: RunningServer) -> None:
+    results = run_suite(brief_server.base_url, "smollm2")
+    for _ in range(5):
+        # The model is so small that it now and then writes on until it is cut, which the suite takes for a failure.
+        endless = of_status(results, "failed") - UNSUPPORTED
+        if not endless:
+            break
+        assert {str(results[name]["errors"]) for name in endless} == {str([CUT])}, results
+        results |= run_suite(brief_server.base_url, "smollm2", only=endless)
+    assert of_status(results, "failed") == UNSUPPORTED
     assert of_status(results, "skipped") == NOT_APPLICABLE
     assert {name: result["warnings"] for name, result in results.items() if "warnings" in result} == COMPACTION
-    for name in ("tool-calling", "image-input"):
+    for name in UNSUPPORTED:
         assert "HTTP 400 (expected [200])" in results[name]["errors"]
 
 

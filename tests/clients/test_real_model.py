@@ -27,6 +27,8 @@ requirement = pytest.mark.requirement
 
 LONG = "The river rose in the night, and by morning the lower road was gone. " * 40
 CONTEXT = 512
+STORY: Any = {"input": "Write a very long story about the sea, in many chapters.", "temperature": 0}
+"""What the default model answers at length: more than seven hundred tokens."""
 
 WEATHER: Any = {
     "type": "function",
@@ -143,7 +145,7 @@ def test_a_history_that_is_sent_again_is_reused_as_well(real: Target) -> None:
 
 @requirement("client:real:leave")
 def test_leaving_a_stream_frees_its_slot_and_keeps_what_was_generated(real: Target, root: str) -> None:
-    stream = real.responses.create(model="smollm", input="Count from 1 to 1000, one a line.", stream=True)
+    stream = real.responses.create(model="smollm", **STORY, stream=True)
     seen: list[Any] = []
     for event in stream:
         seen.append(event)
@@ -173,7 +175,7 @@ def test_leaving_while_the_prompt_is_read_frees_the_slot(real: Target, root: str
 @requirement("client:real:leave")
 def test_leaving_an_answer_that_is_not_streamed_frees_the_slot(real_process: RunningServer, root: str) -> None:
     cancelled = metric(root, "antiphon:request_success_total", finished_reason="cancelled")
-    body = json.dumps({"model": "smollm", "input": "Count from 1 to 1000, one a line."})
+    body = json.dumps({"model": "smollm", **STORY})
     address = real_process.root.removeprefix("http://").partition(":")
     with socket.create_connection((address[0], int(address[2]))) as connection:
         connection.sendall(
@@ -223,7 +225,7 @@ def test_a_killed_child_fails_its_stream_and_the_next_request_works(
     seen: list[Any] = []
 
     def read() -> None:
-        for event in small.responses.create(model="small", input="Count from 1 to 100, one a line.", stream=True):
+        for event in small.responses.create(model="small", **STORY, stream=True):
             seen.append(event)
             if event.type == "response.output_text.delta" and before.is_running():
                 before.send_signal(signal.SIGKILL)
@@ -263,7 +265,7 @@ def test_a_killed_child_fails_an_answer_that_is_not_streamed(
 
     killer = threading.Thread(target=kill)
     killer.start()
-    response = small.responses.create(model="small", input="Count from 1 to 100, one a line.")
+    response = small.responses.create(model="small", **STORY)
     killer.join()
     assert response.status == "failed"
     assert small.responses.retrieve(response.id).to_dict() == response.to_dict()
