@@ -282,18 +282,20 @@ def test_an_overflow_is_refused_with_both_numbers_before_any_event(small: openai
 @requirement("client:real:truncation")
 def test_truncation_drops_from_the_beginning(small: openai.OpenAI) -> None:
     kept: list[Any] = [
-        {"role": "assistant", "content": "I see."},
-        {"role": "user", "content": "What is the capital of Norway?"},
+        {"role": "user", "content": "Let us speak of Norway."},
+        {"role": "assistant", "content": "Gladly."},
+        {"role": "user", "content": "What is its capital?"},
     ]
+    dropped: list[Any] = [{"role": "user", "content": LONG}, {"role": "assistant", "content": "I see."}]
     asked: Any = {"model": "small", "instructions": "Be brief.", "temperature": 0, "max_output_tokens": 4}
-    cut = small.responses.create(**asked, input=[{"role": "user", "content": LONG}, *kept], truncation="auto")
+    cut = small.responses.create(**asked, input=[*dropped, *kept], truncation="auto")
     same = small.responses.create(**asked, input=kept)
     assert cut.usage is not None
     assert same.usage is not None
     assert cut.truncation == "auto"
     assert (cut.usage.input_tokens, cut.output_text) == (same.usage.input_tokens, same.output_text)
     whole = list(small.responses.input_items.list(cut.id, order="asc"))
-    assert len(whole) == 3
+    assert len(whole) == 5
     with pytest.raises(openai.BadRequestError) as caught:
         small.responses.create(**asked, input=LONG, truncation="auto")
     assert caught.value.code == "context_length_exceeded"
