@@ -317,6 +317,11 @@ LOCAL_ENGINE: tuple[Requirement, ...] = (
         "Of a continued prompt only what follows the last common special token is tokenized, to the same tokens.",
     ),
     R(
+        "engine:tokens:bounded",
+        "architecture",
+        "A prompt plainly longer than the context is refused by its beginning, and none that is longer is kept.",
+    ),
+    R(
         "engine:template:rearranged",
         "issue 2",
         "A strict template gets the conversation in an arrangement that it takes.",
@@ -364,6 +369,21 @@ LOCAL_ENGINE: tuple[Requirement, ...] = (
         "architecture",
         "The child ends with its parent, however the parent dies, also while it loads.",
     ),
+    R(
+        "engine:child:spared",
+        "architecture",
+        "A child is killed only when it does not answer; our own want, as of open files, is a 503 and harms no turn.",
+    ),
+    R(
+        "engine:child:folder",
+        "architecture",
+        "The folders that a killed server left behind are removed at the next start, and nothing else is.",
+    ),
+    R(
+        "engine:child:end",
+        "architecture",
+        "The log tells how a child ended and its last line, and speaks of memory only where the system does.",
+    ),
     R("engine:child:imports", "architecture", "The child loads none of the server's libraries."),
     R(
         "engine:load:reasons",
@@ -380,6 +400,11 @@ LOCAL_ENGINE: tuple[Requirement, ...] = (
         "engine:faults:stream",
         "issue 2",
         "A stream that breaks or holds an error is an engine error without paths or addresses.",
+    ),
+    R(
+        "engine:faults:refused",
+        "issue 2",
+        "Where llama.cpp refuses what a request asks for, the error repeats its words, without paths.",
     ),
 )
 

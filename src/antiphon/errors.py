@@ -95,14 +95,18 @@ class InvalidRequestError(APIError):
 
 
 class ContextOverflowError(InvalidRequestError):
-    """The prompt is longer than the model's context; carries both numbers, in tokens."""
+    """The prompt is longer than the model's context; carries both numbers, in tokens.
+
+    `estimated` is for a prompt so much longer that only its beginning was counted; the message says so.
+    """
 
     default_code = "context_length_exceeded"
 
-    def __init__(self, input_tokens: int, context_length: int) -> None:
+    def __init__(self, input_tokens: int, context_length: int, *, estimated: bool = False) -> None:
+        basis = ", estimated from its beginning" if estimated else ""
         super().__init__(
             f"This model's maximum context length is {context_length} tokens. However, your input resulted in "
-            f"{input_tokens} tokens. Shorten the input, or set truncation to 'auto' to drop the oldest items.",
+            f"{input_tokens} tokens{basis}. Shorten the input, or set truncation to 'auto' to drop the oldest items.",
             param="input",
         )
         self.input_tokens = input_tokens

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,8 @@ import psutil
 import pytest
 
 from antiphon.engines.llamacpp import LlamaCppEngine
-from antiphon.engines.llamacpp.diagnosis import explain_failure
+from antiphon.engines.llamacpp.diagnosis import explain_death, explain_failure
+from antiphon.engines.llamacpp.process import Child, ChildConfig
 from antiphon.errors import ConfigurationError, EngineError, EngineUnavailableError, InvalidRequestError
 from antiphon.settings import Settings
 from support.local_engine import DEADLINE, ask, collect, running, stop_of, text_of, until
@@ -106,6 +109,145 @@ async def test_a_child_that_dies_again_and_again_is_started_again(tiny: Make) ->
         assert stop_of(await collect(engine, ask("Hello", max_output_tokens=2)))
 
 
+@contextlib.contextmanager
+def no_file_can_be_opened() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.open("/dev/null", os.O_RDONLY)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.requirement("engine:child:spared")
+async def test_our_own_want_of_files_kills_no_child(tiny: Make) -> None:
+    async with running(tiny(**ENDLESS)) as engine:
+        stream = engine.generate(await engine.prepare(ask("Hello")))
+        await anext(stream)
+        second = await engine.prepare(ask("Hello again"))
+        child = own_child()
+        with no_file_can_be_opened():
+            with pytest.raises(EngineUnavailableError, match="too many open files") as refused:
+                await engine.prepare(ask("Good morning"))
+            with pytest.raises(EngineError, match="too many open files"):
+                await anext(engine.generate(second))
+        assert (refused.value.http_status, refused.value.retry_after) == (503, 1.0)
+        assert text_of(list(await anext(stream)))
+        await stream.aclose()
+        assert stop_of(await collect(engine, ask("Good morning", max_output_tokens=4)))
+        assert (own_child().pid, engine.restarts) == (child.pid, 0)
+
+
+@pytest.mark.requirement("engine:child:spared")
+async def test_only_a_child_that_does_not_answer_is_killed(tiny: Make) -> None:
+    reasons: list[str] = []
+
+    def observe(model: str, name: str, fields: Mapping[str, Any]) -> None:
+        if name == "died":
+            reasons.append(fields["reason"])
+
+    async with running(tiny(), on_event=observe) as engine:
+        child = engine._supervisor.require()
+        await engine._supervisor.ended(child, 5.0)
+        assert engine._supervisor.child is child
+        own_child().send_signal(signal.SIGSTOP)
+        await engine._supervisor.ended(child, 0.05)
+        await until(lambda: engine.restarts == 1 and engine.ready, "the child is back")
+        assert reasons == ["stopped by the server: it did not answer"]
+
+
+@pytest.mark.requirement("engine:child:restart")
+async def test_nothing_keeps_a_dead_child_from_being_started_again(tiny: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: faults.append(context["exception"]))
+    names: list[str] = []
+    start = Child.start
+    broken = [ValueError("Separator is not found, and chunk exceed the limit"), RuntimeError()]
+
+    async def sometimes(*arguments: Any) -> Child:
+        if broken:
+            raise broken.pop(0)
+        return await start(*arguments)
+
+    def observe(model: str, name: str, fields: Mapping[str, Any]) -> None:
+        names.append(f"{name} {fields['reason']}" if name == "restart_failed" else name)
+        raise KeyError(name)
+
+    async with running(tiny(), on_event=observe) as engine:
+        monkeypatch.setattr(Child, "start", sometimes)
+        own_child().kill()
+        await until(lambda: engine.restarts == 1 and engine.ready, "the child is back")
+    failures = ["restart_failed Separator is not found, and chunk exceed the limit", "restart_failed RuntimeError"]
+    assert [name for name in names if name.startswith("restart_failed")] == failures
+    assert [type(fault) for fault in faults] == [KeyError] * len(names)
+
+
+def imposter(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Put a shell script in the place of the child's program."""
+    path = folder / "child"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(path))
+
+
+@pytest.mark.requirement("engine:load:timeout")
+@pytest.mark.parametrize("script", ["echo nonsense; exec sleep 1000", "exec sleep 1000 >&-"])
+async def test_a_child_that_is_never_ready_is_given_up(
+    tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    imposter(tmp_path, monkeypatch, script)
+    engine = LlamaCppEngine(tiny(), Settings(threads=1, load_timeout=0.3))
+    async with asyncio.timeout(DEADLINE):
+        with pytest.raises(ConfigurationError, match=r"did not load within 0\.3 seconds"):
+            await engine.start()
+    assert psutil.Process().children() == []
+
+
+@pytest.mark.requirement("engine:load:timeout")
+async def test_lines_before_the_one_that_counts_are_skipped(
+    tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imposter(tmp_path, monkeypatch, "echo loading; head -c 200000 /dev/zero; echo; echo ready; exec sleep 1000")
+    config = ChildConfig(str(tiny()), str(tmp_path / "s"), 0, 1, 256, 1, None, "")
+    child = await Child.start(config, DEADLINE)
+    assert child.exit_status is None
+    await child.stop()
+
+
+@pytest.mark.requirement("engine:child:end")
+@pytest.mark.parametrize(
+    ("stderr", "status", "facts", "end"),
+    [
+        ("", -9, {}, "killed by signal 9 (SIGKILL)"),
+        ("", -9, {"out_of_memory": True}, "killed by signal 9 (SIGKILL), because memory ran out"),
+        ("", -9, {"out_of_memory": True, "stopped": "it was closed"}, "stopped by the server: it was closed"),
+        ("one\nat /home/me/x.cpp:3 it broke\n\n", -6, {}, "killed by signal 6 (SIGABRT); its last line: at … it broke"),
+        ("failed to allocate\n", 3, {}, "ended with exit status 3; its last line: failed to allocate"),
+        ("", -99, {"out_of_memory": True}, "killed by signal 99"),
+    ],
+)
+def test_the_end_of_a_child_is_told_as_it_was(stderr: str, status: int, facts: dict[str, Any], end: str) -> None:
+    assert explain_death(stderr, status, **facts) == end
+
+
+@pytest.mark.requirement("engine:child:end")
+async def test_a_kill_by_somebody_else_is_not_called_want_of_memory(tiny: Make) -> None:
+    reasons: list[str] = []
+
+    def observe(model: str, name: str, fields: Mapping[str, Any]) -> None:
+        if name == "died":
+            reasons.append(fields["reason"])
+
+    async with running(tiny(), on_event=observe) as engine:
+        own_child().kill()
+        await until(lambda: engine.restarts == 1, "the child is back")
+    assert len(reasons) == 1
+    assert reasons[0].startswith("killed by signal 9")
+    assert "memory" not in reasons[0]
+
+
 PARENT = """
 import asyncio, sys
 from pathlib import Path
@@ -140,6 +282,30 @@ def test_the_child_dies_with_its_parent(tiny: Make) -> None:
     assert gone
     assert sockets
     assert not any(path.parent.exists() for path in sockets if path.suffix == ".sock")
+
+
+@pytest.mark.requirement("engine:child:folder")
+async def test_what_a_killed_server_and_child_leave_behind_goes_at_the_next_start(tiny: Make) -> None:
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tiny())], stdout=subprocess.PIPE)
+    try:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"started\n"
+        child = child_of(psutil.Process(parent.pid))
+        assert child is not None
+        sockets = {Path(c.laddr) for c in child.net_connections(kind="unix") if c.laddr}
+        child.suspend()
+    finally:
+        parent.kill()
+        parent.wait()
+        if parent.stdout is not None:
+            parent.stdout.close()
+    child.kill()
+    psutil.wait_procs([child], timeout=DEADLINE)
+    folder = next(path.parent for path in sockets if path.suffix == ".sock")
+    assert folder.is_dir()
+    assert folder.name.startswith(f"antiphon-{parent.pid}-")
+    async with running(tiny()):
+        assert not folder.exists()
 
 
 @pytest.mark.requirement("engine:child:parent-death")
@@ -202,9 +368,9 @@ async def assert_refused(path: Path, reason: str) -> None:
     [
         ("0.1 E ggml: failed to allocate CPU buffer of size 9", 3, "not enough memory"),
         ("terminate called: std::bad_alloc", -6, "not enough memory"),
-        ("", -9, "memory ran out"),
+        ("", -9, "killed by signal 9"),
         ("", -4, "processor lacks"),
-        ("", -11, "crashed (signal 11)"),
+        ("", -11, "killed by signal 11 (SIGSEGV)"),
         ("ModuleNotFoundError: No module named 'xllamacpp'", 1, "not installed"),
         ("0.1 E unknown model architecture: 'mamba9'", 3, "does not know its architecture"),
         (
@@ -217,6 +383,7 @@ async def assert_refused(path: Path, reason: str) -> None:
 )
 def test_reasons_in_plain_words(stderr: str, status: int, reason: str) -> None:
     assert reason in explain_failure(stderr, status)
+    assert "memory ran out" in explain_failure("", -9, out_of_memory=True)
 
 
 @pytest.mark.requirement("engine:load:timeout")

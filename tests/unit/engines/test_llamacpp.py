@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ import psutil
 import pytest
 
 from antiphon.engines.llamacpp import LlamaCppEngine
-from antiphon.engines.llamacpp.template import template_variables
-from antiphon.errors import ConfigurationError, ContextOverflowError, InvalidRequestError
+from antiphon.engines.llamacpp.template import drop_past_thinking, template_variables
+from antiphon.errors import ConfigurationError, ContextOverflowError, EngineError, InvalidRequestError
 from antiphon.machine.deltas import TextDelta
 from antiphon.prompt.prompt import ChatMessage, Prompt, Sampling, ToolCall
 from antiphon.protocol.tools import FunctionTool
@@ -116,6 +117,10 @@ async def test_an_overflow_names_both_numbers(tiny: Make) -> None:
             await engine.prepare(ask("word " * 400))
         assert caught.value.context_length == engine.capabilities.context_length == 256
         assert caught.value.input_tokens > 400
+        with pytest.raises(ContextOverflowError, match=r"256 tokens.* \d{6} tokens, estimated") as caught:
+            await engine.prepare(ask("word " * 200_000))
+        assert caught.value.input_tokens > 200_000
+        assert len(engine._tokens) == 0
         assert await all_idle(engine)
 
 
@@ -226,6 +231,12 @@ async def test_a_seed_repeats_and_none_does_not(noise: LlamaCppEngine) -> None:
     first, again, other = [text_of(await collect(noise, hot(seed))) for seed in (7, 7, 8)]
     assert first == again
     assert first != other
+
+
+@pytest.mark.requirement("engine:faults:refused")
+async def test_an_unusable_sampling_value_is_named(noise: LlamaCppEngine) -> None:
+    with pytest.raises(EngineError, match=r"refused the request: .*penalty_repeat must be finite and greater than 0"):
+        await collect(noise, ask("Hello", sampling=Sampling(repeat_penalty=0.0)))
 
 
 @pytest.mark.requirement("engine:prefix")
@@ -435,6 +446,16 @@ async def test_past_thinking_can_be_dropped(tiny: Make) -> None:
         assert "old" not in dropped.rendered
         assert "inline" not in dropped.rendered
         assert "<new>" in dropped.rendered
+
+
+@pytest.mark.requirement("engine:template:preserve-thinking")
+def test_thinking_is_dropped_in_linear_time() -> None:
+    text = "<think>a</think> \nb</think> c<think>" + "<think>" * 50_000
+    messages = [ChatMessage("user", "U"), ChatMessage("assistant", text), ChatMessage("user", "V")]
+    began = time.process_time()
+    dropped = drop_past_thinking(messages, "<think>", "</think>")
+    assert time.process_time() - began < 2
+    assert dropped[1].text() == text.removeprefix("<think>a</think> \n")
 
 
 @pytest.mark.requirement("engine:generate")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from antiphon.engines.llamacpp import memory
-from antiphon.engines.llamacpp.memory import available_memory, fitting_context, read_header
+from antiphon.engines.llamacpp.memory import available_memory, fitting_context, memory_kills, read_header
 from antiphon.settings import Settings
 from support.local_engine import running
 
@@ -92,3 +92,37 @@ def test_a_container_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert available_memory() == 1_000_000
     files["/sys/fs/cgroup/memory.max"] = "max\n"
     assert available_memory() == 2048 * 1024
+
+
+@pytest.mark.requirement("engine:child:end")
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, None),
+        ({"proc/vmstat": "pgfault 3\noom_kill 2\n"}, 2),
+        ({"proc/vmstat": "oom_kill 2\n", "proc/self/cgroup": "0::/a/b\n"}, 2),
+        (
+            {
+                "proc/vmstat": "oom_kill 2\n",
+                "proc/self/cgroup": "0::/a/b\n",
+                "sys/fs/cgroup/a/b/memory.events": "oom 9\noom_kill 5\noom_group_kill 0\n",
+            },
+            5,
+        ),
+        ({"proc/self/cgroup": "0::/host\n", "sys/fs/cgroup/memory.events": "oom_kill 0\n"}, 0),
+        (
+            {
+                "proc/self/cgroup": "5:cpu:/\n4:memory:/a\n0::/\n",
+                "sys/fs/cgroup/memory/a/memory.oom_control": "under_oom 0\noom_kill 7\n",
+            },
+            7,
+        ),
+    ],
+)
+def test_what_the_system_killed_for_want_of_memory(
+    tmp_path: Path, files: Mapping[str, str], expected: int | None
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert memory_kills(tmp_path) == expected

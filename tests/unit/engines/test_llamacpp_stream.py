@@ -13,10 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from antiphon.engines.llamacpp.client import ChildError, Client, NotBegunError
+from antiphon.engines.llamacpp.engine import _refused
 from antiphon.engines.llamacpp.tokens import TokenCache, common_prefix
 from antiphon.engines.llamacpp.turn import TurnReader
 from antiphon.engines.llamacpp.wire import Candidate, Chunk, ErrorBody, Progress, Timings
-from antiphon.errors import EngineError
+from antiphon.errors import ContextOverflowError, EngineError
 from antiphon.machine.deltas import Stop, TextDelta, TokenUsage
 from antiphon.machine.reasoning import ReasoningSplitter
 from antiphon.prompt.dialects import CallParser
@@ -78,7 +79,7 @@ async def test_a_broken_stream_is_an_engine_error(tmp_path: Path, parts: Sequenc
     async with answering(tmp_path, *parts) as client:
         with pytest.raises(EngineError) as caught:
             await chunks_of(client)
-        assert isinstance(caught.value, NotBegunError) == (len(parts) < 2 and HEAD not in parts)
+        assert isinstance(caught.value, NotBegunError) == (parts in ((), (b"HTTP/1.1 200",)))
         assert str(tmp_path) not in caught.value.message
         assert caught.value.message.startswith("The engine ")
 
@@ -96,6 +97,23 @@ async def test_a_refusal_keeps_its_message_inside(tmp_path: Path) -> None:
     async with answering(tmp_path, b"HTTP/1.1 500 Oops\r\ncontent-length: 4\r\n\r\noops") as client:
         with pytest.raises(ChildError, match="status 500"):
             await chunks_of(client)
+
+
+@pytest.mark.requirement("engine:faults:refused")
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ChildError(400, "min_p is bad", "invalid_request_error"), "The engine refused the request: min_p is bad"),
+        (
+            ChildError(400, "bad at /home/me/x.cpp:3\nmore", "invalid_request_error"),
+            "The engine refused the request: bad at …",
+        ),
+        (ChildError(500, "assertion in x.cpp", "server_error"), "The engine refused the prompt."),
+        (ChildError(404, "File Not Found", "not_found_error"), "The engine refused the prompt."),
+    ],
+)
+def test_what_llama_cpp_says_of_a_request_is_repeated(error: ChildError, expected: str) -> None:
+    assert _refused(error) == expected
 
 
 def reader(alternatives: int | None = None) -> TurnReader:
@@ -126,8 +144,8 @@ def test_a_shared_cache_that_runs_full_ends_the_turn() -> None:
 
 @pytest.mark.requirement("engine:usage")
 def test_usage_comes_from_the_counts_of_the_engine() -> None:
-    final = Chunk(stop=True, stop_type="eos", tokens_predicted=5, timings=Timings(cache_n=4, prompt_n=5, predicted_n=5))
-    progress = Chunk(prompt_progress=Progress(total=9, cache=4, processed=9), tokens=[0])
+    final = Chunk(stop=True, stop_type="eos", tokens_predicted=5, timings=Timings(cache_n=4))
+    progress = Chunk(prompt_progress=Progress(cache=4), tokens=[0])
     text = [
         Chunk(content=part, tokens_predicted=n) for n, part in ((1, "<think>"), (2, "hm"), (3, "</think>"), (4, "ok"))
     ]
@@ -170,7 +188,7 @@ async def test_what_is_new_is_tokenized_as_the_whole_would_be(tiny: Make, add_bo
 
         async def check(start: str, ends: list[str]) -> None:
             nonlocal hits
-            cache = TokenCache(specials, shortest=1)
+            cache = TokenCache(specials, context=2**20, shortest=1)
             for end in ends:
                 assert await cache.tokenize(start + end, whole) == await whole(start + end, True)
             hits += cache.hits
@@ -192,7 +210,7 @@ async def test_only_the_end_of_a_continued_prompt_is_sent() -> None:
         sent.append(text)
         return [1 if character == "#" else ord(character) for character in text]
 
-    cache = TokenCache({"#": 1}, size=2)
+    cache = TokenCache({"#": 1}, context=10_000, size=2)
     opening = "#" + "a" * 600
     await cache.tokenize(opening, tokenize)
     continued = opening + "#b"
@@ -204,6 +222,61 @@ async def test_only_the_end_of_a_continued_prompt_is_sent() -> None:
     await cache.tokenize("other", tokenize)
     await cache.tokenize("again", tokenize)
     assert len(cache) == 2
+
+
+async def of_a_character_each(text: str, add_special: bool) -> list[int]:
+    return [ord(character) for character in text]
+
+
+@pytest.mark.requirement("engine:tokens:bounded")
+async def test_what_does_not_fit_is_counted_and_not_kept() -> None:
+    cache = TokenCache({}, context=100)
+    for length in (100, 101, 1600):
+        with pytest.raises(ContextOverflowError) as caught:
+            await cache.tokenize("a" * length, of_a_character_each)
+        assert (caught.value.input_tokens, caught.value.context_length) == (length, 100)
+        assert "estimated" not in caught.value.message
+    assert len(cache) == 0
+    assert len(await cache.tokenize("a" * 99, of_a_character_each)) == 99
+    assert len(cache) == 1
+
+
+@pytest.mark.requirement("engine:tokens:bounded")
+async def test_of_what_is_plainly_too_long_only_the_beginning_is_tokenized() -> None:
+    sent: list[int] = []
+
+    async def tokenize(text: str, add_special: bool) -> list[int]:
+        sent.append(len(text))
+        return [1] * (len(text) // 2)
+
+    cache = TokenCache({}, context=100)
+    for text in ("a" * 6_000_000, "b" * 6_000_000):
+        with pytest.raises(
+            ContextOverflowError, match=r"100 tokens.* 3000000 tokens, estimated from its beginning\."
+        ) as e:
+            await cache.tokenize(text, tokenize)
+        assert e.value.input_tokens == 3_000_000
+    assert sent == [800, 800]
+    assert len(cache) == 0
+
+
+@pytest.mark.requirement("engine:tokens:bounded")
+async def test_a_long_text_of_long_tokens_is_tokenized_whole() -> None:
+    async def tokenize(text: str, add_special: bool) -> list[int]:
+        return [1] * (len(text) // 20)
+
+    assert len(await TokenCache({}, context=100).tokenize("a" * 1980, tokenize)) == 99
+
+
+@pytest.mark.requirement("engine:tokens:bounded")
+async def test_the_cache_is_bounded_by_characters_too() -> None:
+    cache = TokenCache({}, context=1000, characters=100)
+    for letter in "abc":
+        await cache.tokenize(letter * 40, of_a_character_each)
+        await cache.tokenize(letter * 40, of_a_character_each)
+    assert (len(cache), cache.characters) == (2, 80)
+    await cache.tokenize("d" * 101, of_a_character_each)
+    assert (len(cache), cache.characters) == (2, 80)
 
 
 @pytest.mark.requirement("engine:tokens:incremental")

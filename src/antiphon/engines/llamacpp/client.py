@@ -6,25 +6,30 @@ when it is used again, and on a Unix socket a fresh one costs next to nothing.
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import aiohttp
 import msgspec
 
 from antiphon.engines.llamacpp.wire import Chunk, Failure, Props, Rendered, Tokenized
-from antiphon.errors import EngineError
+from antiphon.errors import EngineError, EngineUnavailableError
 from antiphon.protocol.json import encode
 from antiphon.protocol.sse import SSEError, SSEParser
 
-__all__ = ["ChildError", "Client", "NotBegunError"]
+__all__ = ["ChildError", "Client", "NotBegunError", "answers"]
 
 T = TypeVar("T")
 
-_DIED = "The engine died while it generated."
+_DIED: Final = "The engine died while it generated."
 _chunk = msgspec.json.Decoder(Chunk)
 _failure = msgspec.json.Decoder(Failure)
 _HEADERS = {"content-type": "application/json"}
+_GONE: Final = frozenset({errno.ECONNREFUSED, errno.ECONNRESET, errno.ENOENT, errno.EPIPE})
+"""What the system says where nobody listens any more; anything else, as too many open files, is our own trouble."""
 
 
 class ChildError(Exception):
@@ -38,7 +43,7 @@ class ChildError(Exception):
 
 
 class NotBegunError(EngineError):
-    """The connection broke before the child answered anything; the call can be made again."""
+    """The child seems to have died before it answered; the call can be made again."""
 
 
 class Client:
@@ -58,6 +63,10 @@ class Client:
         """The model's context, template and abilities."""
         return await self._call("GET", "/props", None, Props)
 
+    async def health(self) -> None:
+        """Return when the child answers."""
+        await self._call("GET", "/health", None, dict[str, Any])
+
     async def slots(self) -> list[dict[str, Any]]:
         """The state of every slot."""
         return await self._call("GET", "/slots", None, list[dict[str, Any]])
@@ -67,7 +76,9 @@ class Client:
 
         Raises:
             ChildError: the template refuses.
-            EngineError: the child died or answered nonsense.
+            NotBegunError: the child died.
+            EngineUnavailableError: it cannot be reached, for a reason that is not its own.
+            EngineError: it answered nonsense.
         """
         return (await self._call("POST", "/apply-template", body, Rendered)).prompt
 
@@ -87,6 +98,7 @@ class Client:
         Raises:
             ChildError: llama.cpp refuses the request.
             NotBegunError: the child died before it answered.
+            EngineUnavailableError: it cannot be reached, for a reason that is not its own.
             EngineError: the child died, or what it sent is not a stream of chunks.
         """
         parser = SSEParser()
@@ -99,8 +111,8 @@ class Client:
                 chunks = [_chunk.decode(event.data) for event in parser.feed(data)]
                 if chunks:
                     yield chunks
-        except (aiohttp.ClientError, OSError):
-            raise EngineError(_DIED) if response is not None else NotBegunError(_DIED) from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise EngineError(_DIED) if response is not None else _broken(error) from None
         except (SSEError, msgspec.DecodeError):
             raise EngineError("The engine sent invalid data.") from None
         finally:
@@ -114,12 +126,39 @@ class Client:
                 answer = await response.read()
                 if response.status != 200:
                     raise _refusal(response.status, answer)
-        except (aiohttp.ClientError, OSError):
-            raise EngineError("The engine died.") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise _broken(error) from None
         try:
             return msgspec.json.decode(answer, type=type)
         except msgspec.DecodeError:
             raise EngineError("The engine sent invalid data.") from None
+
+
+async def answers(socket: str, seconds: float) -> bool:
+    """Whether a child answers on its socket at all; also where we cannot tell."""
+    client = Client(socket)
+    try:
+        async with asyncio.timeout(seconds):
+            await client.health()
+    except (NotBegunError, TimeoutError):
+        return False
+    except (ChildError, EngineError, EngineUnavailableError):
+        return True
+    finally:
+        await client.close()
+    return True
+
+
+def _broken(error: aiohttp.ClientError | OSError) -> EngineError | EngineUnavailableError:
+    """What a call that had no whole answer tells of the child."""
+    if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientPayloadError | ConnectionResetError):
+        return NotBegunError(_DIED)
+    if not isinstance(error, OSError):
+        return EngineError("The engine sent invalid data.")
+    if error.errno in _GONE:
+        return NotBegunError(_DIED)
+    reason = os.strerror(error.errno).lower() if error.errno else "the connection failed"
+    return EngineUnavailableError(f"The engine cannot be reached now ({reason}); try again.")
 
 
 def _refusal(status: int, body: bytes) -> ChildError:

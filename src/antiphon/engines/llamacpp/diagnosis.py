@@ -1,4 +1,4 @@
-"""Why a model did not load, in plain words, from what llama.cpp wrote to standard error."""
+"""Why a model did not load and how a process ended, in plain words, from its status and what it wrote."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import re
 import signal
 from pathlib import Path
 
-__all__ = ["check_model_file", "explain_failure"]
+__all__ = ["check_model_file", "explain_death", "explain_failure", "without_paths"]
 
 _MAGIC = b"GGUF"
+_PATH = re.compile(r"(?:/[^\s'\"]+)+")
 
 _REASONS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
@@ -53,22 +54,55 @@ def check_model_file(path: Path) -> str | None:
     return None if magic == _MAGIC else "it is not a GGUF file"
 
 
-def explain_failure(stderr: str, exit_status: int | None) -> str:
-    """The reason in plain words; `exit_status` is as asyncio gives it, negative for a signal."""
+def explain_failure(stderr: str, exit_status: int | None, *, out_of_memory: bool = False) -> str:
+    """Why a model did not load; `exit_status` is as asyncio gives it, negative for a signal.
+
+    `out_of_memory` tells that the system has killed a process for want of memory meanwhile.
+    """
     for pattern, reason in _REASONS:
         if pattern.search(stderr):
             return reason
-    if exit_status == -signal.SIGKILL:
-        return (
-            "its process was killed, most likely because memory ran out; "
-            "take a smaller model or set a smaller context length"
-        )
+    if exit_status == -signal.SIGKILL and out_of_memory:
+        return "its process was killed because memory ran out; take a smaller model or set a smaller context length"
     if exit_status == -signal.SIGILL:
         return "this processor lacks instructions that the engine was built for"
     if exit_status is not None and exit_status < 0:
-        return f"its process crashed (signal {-exit_status})"
+        return f"its process was {_signalled(-exit_status)}"
     line = _last_error(stderr)
     return f"llama.cpp says: {line}" if line else "its process ended without a reason"
+
+
+def explain_death(
+    stderr: str, exit_status: int | None, *, stopped: str | None = None, out_of_memory: bool = False
+) -> str:
+    """How a process that had loaded ended, with the last line that it wrote.
+
+    `stopped` is why we killed it ourselves, if we did; `out_of_memory` as for `explain_failure`.
+    """
+    if stopped is not None:
+        return f"stopped by the server: {stopped}"
+    if exit_status is None:
+        return "unknown"
+    if exit_status >= 0:
+        end = f"ended with exit status {exit_status}"
+    elif exit_status == -signal.SIGKILL and out_of_memory:
+        end = f"{_signalled(signal.SIGKILL)}, because memory ran out"
+    else:
+        end = _signalled(-exit_status)
+    last = next((line.strip() for line in reversed(stderr.splitlines()) if line.strip()), "")
+    return f"{end}; its last line: {without_paths(last)}" if last else end
+
+
+def without_paths(text: str) -> str:
+    """The first line of a text, with paths left out."""
+    return _PATH.sub("…", text.strip().partition("\n")[0])[:200]
+
+
+def _signalled(number: int) -> str:
+    try:
+        return f"killed by signal {number} ({signal.Signals(number).name})"
+    except ValueError:
+        return f"killed by signal {number}"
 
 
 def _last_error(stderr: str) -> str:
@@ -77,4 +111,4 @@ def _last_error(stderr: str) -> str:
         match = re.match(r"\s*[\d.]+ E (.*)", line)
         if match and "exiting due to" not in line:
             found = match.group(1)
-    return re.sub(r"(?:/[^\s'\"]+)+", "…", found)[:200]
+    return without_paths(found)

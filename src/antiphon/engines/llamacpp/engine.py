@@ -15,7 +15,7 @@ import msgspec
 from antiphon.engines.base import Capabilities, Engine, EventHook, PreparedTurn
 from antiphon.engines.llamacpp import template
 from antiphon.engines.llamacpp.client import ChildError, Client, NotBegunError
-from antiphon.engines.llamacpp.diagnosis import check_model_file
+from antiphon.engines.llamacpp.diagnosis import check_model_file, without_paths
 from antiphon.engines.llamacpp.memory import available_memory, fitting_context, read_header
 from antiphon.engines.llamacpp.pool import Share, TokenPool
 from antiphon.engines.llamacpp.process import Child, ChildConfig, Supervisor
@@ -24,7 +24,6 @@ from antiphon.engines.llamacpp.turn import TurnReader
 from antiphon.engines.llamacpp.wire import Props
 from antiphon.errors import (
     ConfigurationError,
-    ContextOverflowError,
     EngineError,
     EngineUnavailableError,
     InvalidRequestError,
@@ -39,7 +38,7 @@ from antiphon.settings import Settings
 
 __all__ = ["LlamaCppEngine", "LlamaTurn"]
 
-_LAST_FIELDS = ["content", "tokens", "stop", "stop_type", "tokens_predicted", "tokens_evaluated", "timings"]
+_LAST_FIELDS = ["content", "tokens", "stop", "stop_type", "tokens_predicted", "timings"]
 
 
 class LlamaTurn(PreparedTurn):
@@ -86,7 +85,7 @@ class LlamaCppEngine(Engine):
         self._props: Props | None = None
         self._client: Client | None = None
         self._retired: set[asyncio.Task[None]] = set()
-        self._tokens = TokenCache({})
+        self._tokens = TokenCache({}, context=0)
         self._pool = TokenPool(0, settings.slots)
         self._markers = template.MARKER_PAIRS[0]
         self._supervisor = Supervisor(
@@ -138,13 +137,13 @@ class LlamaCppEngine(Engine):
                 self._props = await self._client_now().props()
             self._markers = template.thinking_markers(self._props.chat_template)
             self._pool = TokenPool(self._props.context_length, self._settings.slots)
-            self._tokens = TokenCache(await self._special_tokens(self._props))
+            self._tokens = TokenCache(await self._special_tokens(self._props), context=self._props.context_length)
         except ConfigurationError as error:
             await self.close()
             raise ConfigurationError(f"The model {self._path} cannot be loaded: {error}.") from None
-        except EngineError:
+        except (ChildError, EngineError, EngineUnavailableError, OSError) as error:
             await self.close()
-            raise ConfigurationError(f"The model {self._path} cannot be loaded: its process ended.") from None
+            raise ConfigurationError(f"The model {self._path} cannot be loaded: {_reason(error)}.") from None
         except BaseException:
             await self.close()
             raise
@@ -173,11 +172,15 @@ class LlamaCppEngine(Engine):
         child = self._supervisor.require()
         try:
             return await self._prepare(prompt)
-        except EngineUnavailableError:
+        except NotBegunError:
             await self._supervisor.ended(child)
-            if not await self.wait_ready(RESTART_PATIENCE):
-                raise
-        return await self._prepare(prompt)
+        try:
+            if await self.wait_ready(RESTART_PATIENCE):
+                return await self._prepare(prompt)
+        except NotBegunError:
+            pass
+        # Nothing has been generated: the caller can simply try again.
+        raise EngineUnavailableError("The engine died and is being restarted; try again.")
 
     async def _prepare(self, prompt: Prompt) -> LlamaTurn:
         context = self._loaded().context_length
@@ -187,11 +190,6 @@ class LlamaCppEngine(Engine):
             tokens = await self._tokens.tokenize(rendered, lambda text, whole: client.tokenize(text, add_special=whole))
         except ChildError as error:
             raise EngineError("The engine refused the prompt.") from error
-        except EngineError:
-            # Nothing has been generated: the caller can simply try again.
-            raise EngineUnavailableError("The engine died and is being restarted; try again.") from None
-        if len(tokens) >= context:
-            raise ContextOverflowError(len(tokens), context)
         room = context - len(tokens)
         return LlamaTurn(
             prompt=prompt,
@@ -253,8 +251,11 @@ class LlamaCppEngine(Engine):
                     self._pool.grow(share, turn.input_tokens + reader.generated)
                     if reader.stopped or reader.full or share.step_back:
                         return
-        except ChildError:
-            raise EngineError("The engine refused the prompt.") from None
+        except ChildError as error:
+            raise EngineError(_refused(error)) from None
+        except EngineUnavailableError as error:
+            # The response exists already, so this is its end.
+            raise EngineError(error.message) from None
         except NotBegunError:
             # Once only: the prompt itself may be what kills the child.
             if turn.retried:
@@ -280,6 +281,8 @@ class LlamaCppEngine(Engine):
             return await self._client_now().tokenize(text, add_special=False)
         except ChildError:
             raise EngineError("The engine refused its own text.") from None
+        except EngineUnavailableError as error:
+            raise EngineError(error.message) from None
 
     async def slots(self) -> list[dict[str, Any]]:
         """llama.cpp's own view of its slots."""
@@ -318,7 +321,7 @@ class LlamaCppEngine(Engine):
                 first = first or template.complaint(error.message)
             except TimeoutError:
                 # llama.cpp cannot abort a running template; only its end frees the thread.
-                self._supervisor.kill_child()
+                self._supervisor.kill_child("its chat template did not end")
                 raise InvalidRequestError(
                     f"The model's chat template did not finish within {self._settings.render_timeout:g} seconds.",
                     param="input",
@@ -356,6 +359,23 @@ class LlamaCppEngine(Engine):
         if self._props is None:
             raise EngineUnavailableError("The model is being loaded; try again shortly.")
         return self._props
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, NotBegunError):
+        return "its process ended"
+    if isinstance(error, EngineError | EngineUnavailableError):
+        return error.message.rstrip(".")
+    if isinstance(error, OSError):
+        return f"its process could not be started ({(error.strerror or 'unknown error').lower()})"
+    return f"llama.cpp says: {without_paths(str(error))}".rstrip(".")
+
+
+def _refused(error: ChildError) -> str:
+    """What llama.cpp says of a request that it refuses; what it says of itself is for nobody else."""
+    if 400 <= error.status < 500 and error.type in ("invalid_request_error", "exceed_context_size_error"):
+        return f"The engine refused the request: {without_paths(error.message)}"
+    return "The engine refused the prompt."
 
 
 def _template_body(

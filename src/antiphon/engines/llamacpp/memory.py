@@ -11,7 +11,7 @@ import struct
 from pathlib import Path
 from typing import BinaryIO, Final
 
-__all__ = ["Header", "available_memory", "fitting_context", "read_header"]
+__all__ = ["Header", "available_memory", "fitting_context", "memory_kills", "read_header"]
 
 Header = dict[str, int | str | list[int]]
 """The header's values by key: numbers, text and lists of numbers; others are left out."""
@@ -112,6 +112,29 @@ def available_memory() -> int:
     if limit and used and limit[0].isdigit():
         free = min(free, max(0, int(limit[0]) - int(used[0])))
     return free
+
+
+def memory_kills(root: Path = Path("/")) -> int | None:
+    """How many processes the system has killed for want of memory, of our control group where it counts them.
+
+    None where it does not say.
+    """
+    places = [root / "proc/vmstat"]
+    for line in _lines(root / "proc/self/cgroup"):
+        _, _, rest = line.partition(":")
+        controllers, _, group = rest.partition(":")
+        group = group.strip("/")
+        if "memory" in controllers.split(","):
+            # Inside a container our own group may be what it has as the root.
+            places[:0] = [root / "sys/fs/cgroup/memory" / part / "memory.oom_control" for part in (group, "")]
+        elif not controllers:
+            places[:0] = [root / "sys/fs/cgroup" / part / "memory.events" for part in (group, "")]
+    for place in places:
+        for line in _lines(place):
+            name, _, number = line.partition(" ")
+            if name == "oom_kill" and number.strip().isdigit():
+                return int(number)
+    return None
 
 
 def _lines(path: Path) -> list[str]:

@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from antiphon.engines.llamacpp.diagnosis import explain_failure
+from antiphon.engines.llamacpp.client import answers
+from antiphon.engines.llamacpp.diagnosis import explain_death, explain_failure
+from antiphon.engines.llamacpp.folder import PrivateFolder, remove_stale
+from antiphon.engines.llamacpp.memory import memory_kills
 from antiphon.errors import ConfigurationError, EngineUnavailableError
 
 __all__ = ["Child", "ChildConfig", "Supervisor"]
@@ -29,7 +30,7 @@ _STDERR_TAIL = 16 * 1024
 _FIRST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 10.0
 _HEALTHY_SECONDS = 60.0
-_LONGEST_TEMP = 64
+_LAST_WORDS_SECONDS = 1.0
 
 
 class ChildConfig(Struct, frozen=True):
@@ -51,6 +52,8 @@ class Child:
     def __init__(self, process: asyncio.subprocess.Process, config: ChildConfig) -> None:
         self._process = process
         self._tail = bytearray()
+        self._memory_kills = memory_kills()
+        self._stopped: str | None = None
         self.config = config
         self._drains = [asyncio.create_task(self._drain_stderr())]
 
@@ -94,20 +97,27 @@ class Child:
         """The last that it wrote to standard error."""
         return self._tail.decode(errors="replace")
 
+    @property
+    def end(self) -> str:
+        """How it ended, in plain words."""
+        return explain_death(self.stderr, self.exit_status, stopped=self._stopped, out_of_memory=self._out_of_memory())
+
     async def wait(self) -> int:
         """Wait for its end; the result is the exit status."""
         return await self._process.wait()
 
-    def kill(self) -> None:
-        """Kill it at once."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+    def kill(self, reason: str) -> None:
+        """Kill it at once; the reason is for the log."""
+        if self.exit_status is None:
+            self._stopped = self._stopped or reason
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
 
     async def stop(self) -> None:
         """End it and free what belongs to it."""
-        self.kill()
+        self.kill("it was closed")
         await self._process.wait()
-        await asyncio.gather(*self._drains, return_exceptions=True)
+        await self._read_to_the_end()
         if self._process.stdin is not None:
             self._process.stdin.close()
         await asyncio.to_thread(Path(self.config.socket).unlink, missing_ok=True)
@@ -121,14 +131,25 @@ class Child:
                 with contextlib.suppress(ConnectionError):
                     stdin.write(msgspec.json.encode(self.config) + b"\n")
                     await stdin.drain()
-                line = await stdout.readline()
+                if await _reads_ready(stdout):
+                    self._drains.append(asyncio.create_task(_discard(stdout)))
+                    return
+                status = await self._process.wait()
         except TimeoutError:
             raise ConfigurationError(f"it did not load within {timeout:g} seconds") from None
-        if line.strip() != b"ready":
-            status = await self._process.wait()
-            await asyncio.gather(*self._drains, return_exceptions=True)
-            raise ConfigurationError(explain_failure(self.stderr, status))
-        self._drains.append(asyncio.create_task(_discard(stdout)))
+        await self._read_to_the_end()
+        raise ConfigurationError(explain_failure(self.stderr, status, out_of_memory=self._out_of_memory()))
+
+    def _out_of_memory(self) -> bool:
+        before, now = self._memory_kills, memory_kills()
+        return before is not None and now is not None and now > before
+
+    async def _read_to_the_end(self) -> None:
+        # Its pipes end with it, unless a process that it started has them too.
+        _, unfinished = await asyncio.wait(self._drains, timeout=_LAST_WORDS_SECONDS)
+        for task in unfinished:
+            task.cancel()
+        await asyncio.gather(*self._drains, return_exceptions=True)
 
     async def _drain_stderr(self) -> None:
         stream = self._process.stderr
@@ -137,16 +158,22 @@ class Child:
             del self._tail[:-_STDERR_TAIL]
 
 
+async def _reads_ready(stream: asyncio.StreamReader) -> bool:
+    """Read up to the line that says that the model is loaded; False where the stream ends before it."""
+    while True:
+        try:
+            line = await stream.readline()
+        except ValueError:  # a line that is longer than the reader's buffer
+            continue
+        if not line:
+            return False
+        if line.strip() == b"ready":
+            return True
+
+
 async def _discard(stream: asyncio.StreamReader) -> None:
     while await stream.read(4096):
         pass
-
-
-def _private_directory() -> Path:
-    """A new directory of mode 0700 whose name leaves room for a socket's."""
-    # The path of a Unix socket has at most 104 to 108 bytes, and some systems have long names for temporary files.
-    usual = tempfile.gettempdir()
-    return Path(tempfile.mkdtemp(prefix="antiphon-", dir=usual if len(os.fsencode(usual)) <= _LONGEST_TEMP else "/tmp"))  # noqa: S108
 
 
 class Supervisor:
@@ -164,7 +191,7 @@ class Supervisor:
         self._load_timeout = load_timeout
         self._on_child = on_child
         self._on_event = on_event
-        self._directory: Path | None = None
+        self._folder: PrivateFolder | None = None
         self._child: Child | None = None
         self._lives = 0
         self._started = asyncio.Event()
@@ -192,18 +219,22 @@ class Supervisor:
         """The running child, after waiting for a restart for at most `timeout` seconds; None when there is none."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                while self.child is None and self._task is not None:
+                while self.child is None and self._task is not None and not self._task.done():
                     self._started.clear()
                     await self._started.wait()
         return self.child
 
-    async def ended(self, child: Child, timeout: float = 5.0) -> None:  # noqa: ASYNC109
-        """Wait for the end of a child that does not answer; one that does not end by itself is killed."""
-        try:
-            async with asyncio.timeout(timeout):
+    async def ended(self, child: Child, seconds: float = 5.0) -> None:
+        """Wait for the end of a child that seems to be dead; one that neither ends nor answers is killed."""
+        socket = child.config.socket
+        # Other turns run in it: one broken connection is no proof.
+        if child.exit_status is None and await answers(socket, seconds):
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
                 await child.wait()
-        except TimeoutError:
-            child.kill()
+        if child.exit_status is None and not await answers(socket, seconds):
+            child.kill("it did not answer")
             await child.wait()
 
     async def start(self) -> Child:
@@ -212,16 +243,17 @@ class Supervisor:
         Raises:
             ConfigurationError: the model does not load.
         """
-        if self._directory is None:
-            self._directory = _private_directory()
+        if self._folder is None:
+            await asyncio.to_thread(remove_stale)
+            self._folder = PrivateFolder()
         child = await self._start_child()
         self._task = asyncio.create_task(self._watch(child))
         return child
 
-    def kill_child(self) -> None:
+    def kill_child(self, reason: str) -> None:
         """Kill the running child; another one is started."""
         if self._child is not None:
-            self._child.kill()
+            self._child.kill(reason)
 
     def configure(self, **changes: Any) -> None:
         """Change fields of the configuration that the next child gets."""
@@ -235,9 +267,9 @@ class Supervisor:
     async def close(self) -> None:
         """End the child for good and remove its directory."""
         await self._end()
-        if self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
-            self._directory = None
+        if self._folder is not None:
+            self._folder.close()
+            self._folder = None
 
     async def _end(self) -> None:
         task, self._task = self._task, None
@@ -250,15 +282,19 @@ class Supervisor:
             await child.stop()
 
     async def _start_child(self) -> Child:
-        assert self._directory is not None  # noqa: S101 - start() made it
+        assert self._folder is not None  # noqa: S101 - start() made it
         self._lives += 1
         # A path of its own for each life: a socket file that a dead child left behind would refuse the bind.
-        socket = self._directory / f"{os.getpid()}-{self._lives}.sock"
+        socket = self._folder.path / f"{os.getpid()}-{self._lives}.sock"
         config = msgspec.structs.replace(self._config, socket=str(socket))
         self._emit("loading", life=self._lives)
         child = await Child.start(config, self._load_timeout)
+        try:
+            self._on_child(child)
+        except BaseException:
+            await child.stop()
+            raise
         self._child = child
-        self._on_child(child)
         self._started.set()
         self._emit("ready", pid=child.pid, life=self._lives)
         return child
@@ -269,8 +305,11 @@ class Supervisor:
         while True:
             began = clock()
             status = await child.wait()
-            await child.stop()
-            self._emit("died", status=status, reason=explain_failure(child.stderr, status))
+            try:
+                await child.stop()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next child is started
+                _report("a dead child could not be tidied away", error)
+            self._emit("died", status=status, reason=child.end)
             if clock() - began > _HEALTHY_SECONDS:
                 backoff = _FIRST_BACKOFF
             while True:
@@ -278,13 +317,21 @@ class Supervisor:
                 backoff = min(backoff * 2, _LONGEST_BACKOFF)
                 try:
                     child = await self._start_child()
-                except (ConfigurationError, OSError) as error:
-                    self._emit("restart_failed", reason=str(error))
+                except Exception as error:  # noqa: BLE001 - without this task no child would ever be started again
+                    self._emit("restart_failed", reason=str(error) or type(error).__name__)
                 else:
                     self.restarts += 1
                     self._emit("restarted", restarts=self.restarts)
                     break
 
     def _emit(self, name: str, **fields: Any) -> None:
-        if self._on_event is not None:
+        if self._on_event is None:
+            return
+        try:
             self._on_event(name, fields)
+        except Exception as error:  # noqa: BLE001 - an observer must not end what it observes
+            _report(f"an observer of '{name}' failed", error)
+
+
+def _report(message: str, error: Exception) -> None:
+    asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})

@@ -84,7 +84,12 @@ def drop_past_thinking(messages: Sequence[ChatMessage], open_marker: str, close_
     result: list[ChatMessage] = []
     for place, message in enumerate(messages):
         if place < last_user and message.role == "assistant":
-            content = block.sub("", message.content) if isinstance(message.content, str) else message.content
+            content = message.content
+            if isinstance(content, str):
+                # Behind the last closing marker each opening one would be searched for its end in vain.
+                end = content.rfind(close_marker) + len(close_marker) if close_marker in content else 0
+                end += len(content[end:]) - len(content[end:].lstrip()) if end else 0
+                content = block.sub("", content[:end]) + content[end:]
             message = msgspec.structs.replace(message, reasoning="", content=content)
         result.append(message)
     return result

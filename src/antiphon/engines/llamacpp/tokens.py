@@ -2,15 +2,19 @@
 
 A special token always stands for itself, so text is tokenized alike on both sides of one. Where a prompt begins like a
 cached one, the ids up to the last special token that both have in common are taken from the cache, and only what
-follows is sent to the tokenizer.
+follows is sent to the tokenizer. A prompt that is far longer than the context is known by its beginning, and only that
+is tokenized.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from msgspec import Struct
+
+from antiphon.errors import ContextOverflowError
 
 __all__ = ["TokenCache", "common_prefix"]
 
@@ -20,6 +24,18 @@ Tokenize = Callable[[str, bool], Awaitable[list[int]]]
 _SHORTEST = 512
 """Below this many characters in common the whole text is as cheap."""
 
+_MOST_CHARACTERS = 8 * 2**20
+"""Characters of all cached prompts together."""
+
+_SAMPLE = 8
+"""Characters for each token of the context that are counted first where a prompt is more than twice as long.
+
+Tokens of most texts are shorter, so that the sample alone is over; a prompt that fits hardly ever is that long.
+"""
+
+_CUT_TOKENS = 256
+"""More tokens than the characters around the end of a sample can have too many for having been cut there."""
+
 
 class _Cut(Struct, frozen=True):
     text_place: int
@@ -28,16 +44,29 @@ class _Cut(Struct, frozen=True):
 
 
 class TokenCache:
-    """The last `size` prompts with their tokens. `specials` maps the text of each special token to its id.
+    """The last `size` prompts with their tokens, of `characters` together at most.
 
-    Prompts that share fewer than `shortest` characters are tokenized whole.
+    `specials` maps the text of each special token to its id. Prompts that share fewer than `shortest` characters are
+    tokenized whole. What does not fit into `context` tokens is not kept.
     """
 
-    def __init__(self, specials: Mapping[str, int], size: int = 32, shortest: int = _SHORTEST) -> None:
+    def __init__(
+        self,
+        specials: Mapping[str, int],
+        *,
+        context: int,
+        size: int = 32,
+        characters: int = _MOST_CHARACTERS,
+        shortest: int = _SHORTEST,
+    ) -> None:
         self._specials = dict(specials)
+        self._context = context
         self._size = size
+        self._most = characters
         self._shortest = shortest
-        self._entries: OrderedDict[str, list[int]] = OrderedDict()
+        self._entries: OrderedDict[str, array[int]] = OrderedDict()
+        self.characters = 0
+        """Characters of the prompts that are kept."""
         self.hits = 0
         """Prompts of which only an end was tokenized."""
 
@@ -45,17 +74,42 @@ class TokenCache:
         return len(self._entries)
 
     async def tokenize(self, text: str, tokenize: Tokenize) -> list[int]:
-        """The tokens of a whole prompt, the same as `tokenize(text, True)` gives."""
+        """The tokens of a whole prompt, the same as `tokenize(text, True)` gives.
+
+        Raises:
+            ContextOverflowError: they are as many as the context or more.
+        """
         known = self._entries.get(text)
-        if known is None:
-            known = await self._continued(text, tokenize)
-        if known is None:
-            known = await tokenize(text, True)
-        self._entries[text] = known
+        if known is not None:
+            self._entries.move_to_end(text)
+            return known.tolist()
+        await self._refuse_plainly_longer(text, tokenize)
+        tokens = await self._continued(text, tokenize)
+        if tokens is None:
+            tokens = await tokenize(text, True)
+        if len(tokens) >= self._context:
+            raise ContextOverflowError(len(tokens), self._context)
+        self._keep(text, tokens)
+        return tokens
+
+    async def _refuse_plainly_longer(self, text: str, tokenize: Tokenize) -> None:
+        size = _SAMPLE * self._context
+        if len(text) <= 2 * size:
+            return
+        found = len(await tokenize(text[:size], True))
+        if found > self._context + _CUT_TOKENS:
+            raise ContextOverflowError(found * len(text) // size, self._context, estimated=True)
+
+    def _keep(self, text: str, tokens: list[int]) -> None:
+        if len(text) > self._most:
+            return
+        if text not in self._entries:
+            self.characters += len(text)
+        self._entries[text] = array("i", tokens)
         self._entries.move_to_end(text)
-        while len(self._entries) > self._size:
-            self._entries.popitem(last=False)
-        return known
+        while len(self._entries) > self._size or self.characters > self._most:
+            oldest, _ = self._entries.popitem(last=False)
+            self.characters -= len(oldest)
 
     async def _continued(self, text: str, tokenize: Tokenize) -> list[int] | None:
         best, shared = "", self._shortest - 1

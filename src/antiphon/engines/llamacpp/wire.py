@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec import Struct, field
 
-__all__ = ["Candidate", "Chunk", "Detokenized", "ErrorBody", "Progress", "Props", "Rendered", "Timings", "Tokenized"]
+__all__ = ["Candidate", "Chunk", "ErrorBody", "Progress", "Props", "Rendered", "Timings", "Tokenized"]
 
 
 class ErrorBody(Struct):
@@ -26,19 +24,15 @@ class Candidate(Struct):
 
 
 class Progress(Struct):
-    """How far the prompt is read, in tokens: all of them, those of the cache, and those done."""
+    """How far the prompt is read: of its tokens, those that were in the cache."""
 
-    total: int
     cache: int
-    processed: int
 
 
 class Timings(Struct):
-    """Token counts of the final chunk: prompt tokens reused and read anew, and generated tokens."""
+    """Token counts of the final chunk: of the prompt's tokens, those reused."""
 
     cache_n: int = 0
-    prompt_n: int = 0
-    predicted_n: int = 0
 
 
 class Chunk(Struct):
@@ -53,7 +47,6 @@ class Chunk(Struct):
     stop: bool = False
     stop_type: str = ""
     tokens_predicted: int = 0
-    tokens_evaluated: int = 0
     prompt_progress: Progress | None = None
     completion_probabilities: list[Candidate] | None = None
     timings: Timings | None = None
@@ -72,26 +65,18 @@ class Tokenized(Struct):
     tokens: list[int]
 
 
-class Detokenized(Struct):
-    """The answer of `/detokenize`."""
-
-    content: str
-
-
 class _Generation(Struct):
     n_ctx: int
 
 
 class Props(Struct):
-    """The answer of `/props`: the slots' context in tokens, the chat template and what it can do."""
+    """The answer of `/props`: the slots' context in tokens, the chat template and what it can do, special tokens."""
 
     default_generation_settings: _Generation
-    total_slots: int = 1
     chat_template: str = ""
     chat_template_caps: dict[str, bool] = field(default_factory=dict[str, bool])
     bos_token: str = ""
     eos_token: str = ""
-    modalities: dict[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def context_length(self) -> int:
