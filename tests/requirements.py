@@ -91,6 +91,11 @@ WIRE: tuple[Requirement, ...] = (
 )
 
 MACHINE: tuple[Requirement, ...] = (
+    R(
+        "machine:whole-parts",
+        "architecture, fine print",
+        "An answer that is not streamed logs one delta a part, and is otherwise the same.",
+    ),
     R("law:1:fold", "architecture law 1", "The fold of all events is the object of the terminal event."),
     R("law:1:prefix", "architecture law 1", "The fold of a prefix of the events is the snapshot that was true there."),
     R("law:2:frames", "architecture law 2", "Each event is encoded once, as one frame, numbered from 0 without gaps."),
@@ -634,9 +639,22 @@ API: tuple[Requirement, ...] = (
     R("auth:open", "issue 2, Keys", "Without a configured key any or no Authorization passes."),
     R("auth:key", "M43", "With a key, a missing or wrong one is a 401; probes need none."),
     R("auth:host", "faults B3 35", "Without a key only names of this machine or allowed ones are answered."),
+    R("auth:host:malformed", "faults B3 35", "A malformed or endless Host or Origin is a 403 like any other."),
+    R("auth:key:bytes", "M43", "A key beyond ASCII is compared by its bytes in UTF-8."),
     R("ops:probes", "operations C3", "/health is the process, /ready that the server can generate."),
     R("ops:metrics", "operations C2", "/metrics counts responses, tokens, times and requests, without ids."),
     R("ops:metrics:bounded", "operations C2", "Labels name the model that generates, not what a client calls it."),
+    R("ops:root", "M43", "/ says what answers there, to whoever asks."),
+    R("ops:log:secrets", "issue 2, Keys", "A fault is logged without keys and without what users wrote."),
+    R("http:head", "faults B2", "A head of more than 64 KiB or 256 headers is a 431 in the envelope."),
+    R("http:slow:head", "faults B2", "A head that does not come whole in time is a 408; silence is closed."),
+    R("http:slow:body", "faults B2", "A body that makes no progress is a 408."),
+    R("http:slow:reader", "faults B2", "A client that takes in nothing of its answer counts as gone."),
+    R("http:bodies", "faults B2", "More bytes of bodies than there is room for are a 503 with Retry-After."),
+    R("http:connections", "faults B2", "More connections than files allow are a 503; /health is answered still."),
+    R("http:stop:drain", "operations C3", "Told to stop, the server is not ready, begins nothing, finishes what runs."),
+    R("http:stop:cancel", "operations C3", "What runs longer than the drain timeout gets its end, and is stored."),
+    R("http:stop:hurry", "operations C3", "A second signal ends what runs at once."),
     R("store:fault:whole", "architecture law 4", "An answer that cannot be stored is an error and not a 200."),
     R("store:fault:begin", "architecture law 4", "A stream that cannot be begun in the store is a plain HTTP error."),
     R("store:fault:end", "faults B2 9", "A stream whose end cannot be stored ends as failed."),
@@ -959,6 +977,8 @@ COMMAND_LINE: tuple[Requirement, ...] = (
         "`--help` of every command says what it is for and shows examples, and loads nothing heavy.",
     ),
     R("cli:errors", "issue 2", "What cannot be used is one line on stderr that says what to do, with exit code 2."),
+    R("cli:key", "issue 2", "Where ANTIPHON_API_KEY names several keys, commands send the first."),
+    R("cli:portable", "issue 2", "A system without SIGHUP can start a server of one's own."),
     R(
         "cli:serve:loopback",
         "issue 2",

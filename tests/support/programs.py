@@ -58,11 +58,12 @@ def run_program(
     parallel: bool = True,
     logprobs: bool = True,
     dialect: str = "openai",
+    whole_parts: bool = False,
 ) -> EventLog:
     """The log of a program: opened, fed and ended."""
     log = EventLog(Response(id="resp_test", created_at=1, model="m"), dialect)
     log.open()
-    assembler = Assembler(log, logprobs=logprobs, parallel_tool_calls=parallel)
+    assembler = Assembler(log, logprobs=logprobs, parallel_tool_calls=parallel, whole_parts=whole_parts)
     for batch in program:
         assembler.feed(batch)
     if ending == "fail":

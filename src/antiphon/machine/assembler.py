@@ -47,12 +47,20 @@ class Assembler:
 
     `logprobs` says whether the request asked for them; `parallel_tool_calls` False lets only the first call of the
     turn through (responses-api 6.4). `input_tokens` are those of the prompt, for a turn that does not come to its end.
+    `whole_parts` gives each part one delta event, at its end, for answers that nobody sees before their end.
     """
 
     def __init__(
-        self, log: EventLog, *, logprobs: bool = False, parallel_tool_calls: bool = True, input_tokens: int = 0
+        self,
+        log: EventLog,
+        *,
+        logprobs: bool = False,
+        parallel_tool_calls: bool = True,
+        input_tokens: int = 0,
+        whole_parts: bool = False,
     ) -> None:
         self._log = log
+        self._whole_parts = whole_parts
         self._keep_logprobs = logprobs
         self._parallel = parallel_tool_calls
         self._calls = 0
@@ -120,24 +128,18 @@ class Assembler:
             return
         if self._open != TEXT:
             self._begin_text()
-        logprobs: list[StreamLogprob] = []
+        logprobs: list[Logprob] = []
         if self._keep_logprobs and delta.logprobs:
-            self._logprobs += delta.logprobs
-            logprobs = [_without_bytes(entry) for entry in delta.logprobs]
-        self._pieces.append(delta.text)
-        self._tokens += 1
-        self._log.append(
-            e.OutputTextDelta(self._item_id, self._output_index, self._content_index, delta.text, logprobs)
-        )
+            logprobs = delta.logprobs
+            self._logprobs += logprobs
+        self._more(delta.text, logprobs)
 
     def _refusal(self, delta: RefusalDelta) -> None:
         if not delta.text:
             return
         if self._open != REFUSAL:
             self._begin_part(REFUSAL)
-        self._pieces.append(delta.text)
-        self._tokens += 1
-        self._log.append(e.RefusalDelta(self._item_id, self._output_index, self._content_index, delta.text))
+        self._more(delta.text)
 
     def _reasoning(self, delta: ReasoningDelta) -> None:
         if not delta.text:
@@ -147,10 +149,8 @@ class Assembler:
             self._add(Reasoning(id=new_id("rs"), content=[], status="in_progress"), REASONING)
             self._content_index = 0
             self._log.append(e.ContentPartAdded(self._item_id, self._output_index, 0, ReasoningText(text="")))
-        self._pieces.append(delta.text)
-        self._tokens += 1
         self._thinking += 1
-        self._log.append(e.ReasoningTextDelta(self._item_id, self._output_index, 0, delta.text))
+        self._more(delta.text)
 
     def _call(self, delta: ToolCallStart) -> None:
         self._close("completed")
@@ -168,14 +168,28 @@ class Assembler:
         self._add(item, CUSTOM if delta.custom else FUNCTION)
 
     def _arguments(self, delta: ToolCallDelta) -> None:
-        if self._open == FUNCTION:
-            self._log.append(e.FunctionCallArgumentsDelta(self._item_id, self._output_index, delta.text))
-        elif self._open == CUSTOM:
-            self._log.append(e.CustomToolCallInputDelta(self._item_id, self._output_index, delta.text))
-        else:
-            return
-        self._pieces.append(delta.text)
+        if self._open in (FUNCTION, CUSTOM):
+            self._more(delta.text)
+
+    def _more(self, text: str, logprobs: Sequence[Logprob] = ()) -> None:
+        self._pieces.append(text)
         self._tokens += 1
+        if not self._whole_parts:
+            self._log.append(self._delta(text, logprobs))
+
+    def _delta(self, text: str, logprobs: Sequence[Logprob]) -> object:
+        """The event of more text of what is open."""
+        kind = self._open
+        if kind == TEXT:
+            entries = [_without_bytes(entry) for entry in logprobs]
+            return e.OutputTextDelta(self._item_id, self._output_index, self._content_index, text, entries)
+        if kind == REASONING:
+            return e.ReasoningTextDelta(self._item_id, self._output_index, self._content_index, text)
+        if kind == FUNCTION:
+            return e.FunctionCallArgumentsDelta(self._item_id, self._output_index, text)
+        if kind == CUSTOM:
+            return e.CustomToolCallInputDelta(self._item_id, self._output_index, text)
+        return e.RefusalDelta(self._item_id, self._output_index, self._content_index, text)
 
     def _raw_item(self, delta: RawItemDelta) -> None:
         self._close("completed")
@@ -225,8 +239,7 @@ class Assembler:
         self._open = NOTHING
 
     def _close_part(self) -> None:
-        text = "".join(self._pieces)
-        self._pieces = []
+        text = self._whole_text()
         place = (self._item_id, self._output_index, self._content_index)
         if self._open == TEXT:
             self._log.append(e.OutputTextDone(*place, text, [_without_bytes(entry) for entry in self._logprobs]))
@@ -239,8 +252,15 @@ class Assembler:
             part = ReasoningText(text=text)
         self._log.append(e.ContentPartDone(*place, part))
 
-    def _close_call(self, status: str) -> None:
+    def _whole_text(self) -> str:
         text = "".join(self._pieces)
+        if self._whole_parts and self._pieces:
+            self._log.append(self._delta(text, self._logprobs))
+        self._pieces = []
+        return text
+
+    def _close_call(self, status: str) -> None:
+        text = self._whole_text()
         if self._open == CUSTOM:
             self._item.input = text
             self._log.append(e.CustomToolCallInputDone(self._item_id, self._output_index, text))

@@ -65,6 +65,7 @@ class Run:
             logprobs=plan.logprobs,
             parallel_tool_calls=plan.turn.prompt.parallel_tool_calls,
             input_tokens=plan.turn.input_tokens,
+            whole_parts=not plan.stream,
         )
         self._started_at = time.monotonic()
         self._task: asyncio.Task[None] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -30,9 +31,9 @@ def body(frame: bytes) -> dict[str, Any]:
 
 
 @pytest.mark.requirement("law:1:fold")
-@given(programs, endings, st.booleans())
-def test_the_fold_of_all_events_is_the_object_of_the_terminal_event(program, ending, parallel):
-    log = run_program(program, ending, parallel=parallel)
+@given(programs, endings, st.booleans(), st.booleans())
+def test_the_fold_of_all_events_is_the_object_of_the_terminal_event(program, ending, parallel, whole_parts):
+    log = run_program(program, ending, parallel=parallel, whole_parts=whole_parts)
     events = events_of(log.frames)
     terminal = events[-1]
     assert isinstance(terminal, e.TERMINAL_EVENTS)
@@ -177,6 +178,18 @@ def test_logprobs_are_there_only_when_asked_for_and_have_bytes_only_in_parts(pro
         if event["type"] == "response.content_part.done" and event["part"]["type"] == "output_text":
             assert wanted or event["part"]["logprobs"] == []
             assert all("bytes" in entry for entry in event["part"]["logprobs"])
+
+
+@pytest.mark.requirement("machine:whole-parts")
+@given(programs, endings, st.booleans())
+def test_an_answer_in_whole_parts_is_the_same_with_one_delta_a_part_at_most(program, ending, logprobs):
+    streamed = run_program(program, ending, logprobs=logprobs)
+    whole = run_program(program, ending, logprobs=logprobs, whole_parts=True)
+    deltas = [event for event in events_of(whole.frames) if isinstance(event, DELTAS)]
+    places = [(delta.item_id, getattr(delta, "content_index", 0)) for delta in deltas]
+    assert len(places) == len(set(places))
+    strip = re.compile(rb'"(?:id|call_id)":"[a-z]+_[0-9a-f]{44}"')
+    assert strip.sub(b"", encode(whole.response)) == strip.sub(b"", encode(streamed.response))
 
 
 @pytest.mark.requirement("wire:dialect")
