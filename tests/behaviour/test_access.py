@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ipaddress
+
 import pytest
 
+from antiphon import __version__
 from antiphon.access import is_loopback
 from antiphon.http.telemetry import Telemetry
 from antiphon.settings import Settings
@@ -72,6 +75,52 @@ async def test_without_a_key_only_names_of_this_machine_or_allowed_ones_are_answ
     async with inprocess_app(settings=Settings(allowed_host=("allowed.example",))) as api:
         reply = await api.client.post("/responses", json=BODY, headers=headers)
         assert reply.status_code == status
+
+
+@pytest.mark.requirement("auth:host:malformed")
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://["},
+        {"Origin": "http://[::1"},
+        {"Origin": "http://[x]/"},
+        {"Origin": ""},
+        {"Origin": "http://" + "a" * 60_000},
+        {"Host": "["},
+        {"Host": ""},
+        {"Host": "127.0.0.1" + "." * 60_000},
+        {"Host": "[" + "1:" * 30_000},
+    ],
+)
+async def test_malformed_and_endless_names_are_refused_like_any_other(api: InProcess, headers: dict[str, str]):
+    reply = await api.client.post("/responses", json=BODY, headers=headers)
+    assert reply.status_code == 403
+    assert reply.json()["error"]["type"] == "permission_error"
+
+
+@pytest.mark.requirement("auth:host:malformed")
+def test_names_of_others_are_not_kept_and_endless_ones_cost_no_work(monkeypatch: pytest.MonkeyPatch):
+    assert not hasattr(is_loopback, "cache_info")
+    parsed: list[str] = []
+    monkeypatch.setattr(ipaddress, "ip_address", parsed.append)
+    assert not is_loopback("1" * 256)
+    assert parsed == []
+
+
+@pytest.mark.requirement("auth:key:bytes")
+async def test_a_key_beyond_ascii_is_compared_by_its_bytes():
+    async with inprocess_app(settings=Settings(api_key=("clé-ключ",))) as api:
+        for key, status in (("clé-ключ", 200), ("cle-ключ", 401)):
+            headers = {b"Authorization": b"Bearer " + key.encode()}
+            assert (await api.client.get("/models", headers=headers)).status_code == status
+
+
+@pytest.mark.requirement("ops:root", "subset:M43")
+async def test_the_root_says_what_answers_there_and_needs_no_key():
+    async with inprocess_app(settings=KEYS) as api:
+        reply = await api.client.get("http://127.0.0.1/")
+        assert reply.status_code == 200
+        assert {"name": "antiphon", "version": __version__, "api": "/v1"}.items() <= reply.json().items()
 
 
 @pytest.mark.requirement("auth:host")

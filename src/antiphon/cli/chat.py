@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -116,7 +117,9 @@ def _converse(conversation: _Conversation) -> None:
 
 def _lines(typed: bool) -> Iterator[str]:
     if typed:
-        import readline  # noqa: F401 - gives input() a line editor # pyright: ignore[reportUnusedImport]
+        # It gives input() a line editor; Windows has none.
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: F401 # pyright: ignore[reportUnusedImport]
     while True:
         try:
             line = input("> " if typed else "").strip()

@@ -125,8 +125,10 @@ class Application:
         await exchange.reply_json({"status": "ok"})
 
     async def _ready(self, exchange: Exchange) -> None:
-        ready = self._service.ready
-        await exchange.reply_json({"status": "ready" if ready else "loading"}, 200 if ready else 503)
+        if self._service.ready:
+            await exchange.reply_json({"status": "ready"})
+        else:
+            await exchange.reply_json({"status": "stopping" if self._service.draining else "loading"}, 503)
 
     async def _metrics(self, exchange: Exchange) -> None:
         headers = ((b"content-type", self._telemetry.content_type.encode()),)

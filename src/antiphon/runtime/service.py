@@ -51,13 +51,13 @@ class Service:
         self._tasks: set[asyncio.Task[None]] = set()
         self._upkeep = Upkeep(store, self.observer, settings.dialect) if store is not None else None
         self.started = False
-        self._draining = False
+        self.draining = False
         self._ending = False
 
     @property
     def ready(self) -> bool:
         """Whether a request could be generated now."""
-        return self.started and not self._draining and self.registry.ready
+        return self.started and not self.draining and self.registry.ready
 
     async def start(
         self, loading: Callable[[str], None] | None = None, loaded: Callable[[str], None] | None = None
@@ -76,12 +76,12 @@ class Service:
 
     async def drain(self, seconds: float) -> None:
         """Take no new responses, and wait for those that run, at most so many seconds; look-ups go on."""
-        self._draining = True
+        self.draining = True
         await self.admission.empty(seconds)
 
     async def end_runs(self) -> None:
         """Stop what runs; its terminal events go out, and it is kept as cancelled."""
-        self._draining = self._ending = True
+        self.draining = self._ending = True
         for run in list(self._runs.values()):
             run.leave()
         while self._tasks:
@@ -103,7 +103,7 @@ class Service:
         Raises:
             APIError: the request is refused; nothing of it is kept.
         """
-        if self._draining:
+        if self.draining:
             raise UnavailableError("The server is shutting down. Please try again later.", retry_after=5.0)
         request = decode_create_response(body)
         self.admission.enter()

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from antiphon.cli.main import cli
 from antiphon.engines import catalog
 from support.package_index import TINY, TINY_FILE, package_index
-from support.responses_stub import responses_stub
+from support.responses_stub import answer, responses_stub
 
 
 @pytest.fixture(autouse=True)
@@ -79,3 +79,25 @@ def test_the_list_tells_where_no_server_answers() -> None:
     result = CliRunner().invoke(cli, ["models", "--base-url", "http://127.0.0.1:1/v1"])
     assert result.exit_code == 0
     assert "No server answers at http://127.0.0.1:1/v1." in result.stdout
+
+
+@pytest.mark.requirement("cli:key")
+@pytest.mark.parametrize("command", [["models"], ["chat", "Hi"]], ids=["models", "chat"])
+@pytest.mark.parametrize(("keys", "sent"), [("k1,k2", "Bearer k1"), (",k2", "Bearer k2"), ("k1", "Bearer k1")])
+def test_of_several_keys_the_first_is_sent(
+    command: list[str], keys: str, sent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTIPHON_API_KEY", keys)
+    with responses_stub() as server:
+        server.answers = [answer("resp_1", "one")]
+        result = CliRunner().invoke(cli, [*command, "--base-url", server.base_url])
+    assert result.exit_code == 0, result.output
+    assert set(server.keys) == {sent}
+
+
+@pytest.mark.requirement("cli:key", "auth:key:bytes")
+def test_a_key_beyond_ascii_is_sent_in_utf_8() -> None:
+    with responses_stub() as server:
+        result = CliRunner().invoke(cli, ["models", "--base-url", server.base_url, "--api-key", "clé"])
+    assert result.exit_code == 0, result.output
+    assert [(key or "").encode("latin-1") for key in server.keys] == ["Bearer clé".encode()]

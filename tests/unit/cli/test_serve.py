@@ -14,7 +14,7 @@ from antiphon.cli import access
 from antiphon.cli.main import cli
 from antiphon.cli.terminal import TerminalAnnouncer
 from antiphon.engines import catalog
-from antiphon.errors import ConfigurationError
+from antiphon.errors import ConfigurationError, UnavailableError
 from antiphon.settings import Settings
 from support.package_index import TINY, TINY_FILE, package_index
 
@@ -36,6 +36,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
         if settings.model == ("broken",):
             announcer.loading("broken")
             raise ConfigurationError("broken does not load: it is broken.")
+        if settings.model == ("busy",):
+            raise UnavailableError("The store is busy.")
 
     module = ModuleType("antiphon.http.server")
     module.serve = serve  # type: ignore[attr-defined]
@@ -122,3 +124,10 @@ def test_a_model_that_does_not_load_is_a_line_and_exit_code_2(started: Started) 
     result = run("--model", "broken")
     assert result.exit_code == 2
     assert result.stderr.splitlines()[-1] == "Error: broken does not load: it is broken."
+
+
+@pytest.mark.requirement("cli:errors")
+def test_a_store_that_refuses_the_start_is_a_line_and_exit_code_2(started: Started) -> None:
+    result = run("--model", "busy")
+    assert result.exit_code == 2
+    assert result.stderr == "Error: The store is busy.\n"
