@@ -10,6 +10,7 @@ from tests.bench.process import Target
 from tests.bench.report import Figure
 
 from antiphon.protocol.json import loads
+from antiphon.protocol.sse import SSEParser
 
 __all__ = ["Bursts", "Paced", "Posts", "Replay"]
 
@@ -192,7 +193,8 @@ class Replay(Probe):
 
 
 async def _stored(target: Target) -> str:
-    """The path of a fresh stored response of 1,000 words."""
+    """The path of a fresh stored response of 1,000 words, a delta each as it was streamed."""
     async with connections(target.port, 1) as opened:
-        reply = await opened[0].request(whole(f"!COUNT {LONG}"), keep=True)
-    return f"{RESPONSES}/{loads(reply.body)['id']}"
+        reply = await opened[0].request(stream(f"!COUNT {LONG}"), keep=True)
+    first = SSEParser().feed(bytes(reply.body))[0]
+    return f"{RESPONSES}/{loads(first.data)['response']['id']}"
