@@ -10,6 +10,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -152,7 +153,9 @@ async def test_only_a_child_that_does_not_answer_is_killed(tiny: Make) -> None:
         child = engine._supervisor.require()
         await engine._supervisor.ended(child, 5.0)
         assert engine._supervisor.child is child
-        own_child().send_signal(signal.SIGSTOP)
+        process = own_child()
+        process.suspend()
+        await until(lambda: process.status() == psutil.STATUS_STOPPED, "it is stopped")
         await engine._supervisor.ended(child, 0.05)
         await until(lambda: engine.restarts == 1 and engine.ready, "the child is back")
         assert reasons == ["stopped by the server: it did not answer"]
@@ -285,8 +288,14 @@ def test_the_child_dies_with_its_parent(tiny: Make) -> None:
 
 
 @pytest.mark.requirement("engine:child:folder")
-async def test_what_a_killed_server_and_child_leave_behind_goes_at_the_next_start(tiny: Make) -> None:
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tiny())], stdout=subprocess.PIPE)
+async def test_what_a_killed_server_and_child_leave_behind_goes_at_the_next_start(
+    tiny: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A folder of its own, where nobody else's start removes it, and with a name that is short enough for a socket.
+    place = tempfile.mkdtemp(prefix="t", dir="/tmp")
+    monkeypatch.setattr(tempfile, "tempdir", place)
+    command = [sys.executable, "-c", PARENT, str(tiny())]
+    parent = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "TMPDIR": place})
     try:
         assert parent.stdout is not None
         assert parent.stdout.readline() == b"started\n"
@@ -306,6 +315,7 @@ async def test_what_a_killed_server_and_child_leave_behind_goes_at_the_next_star
     assert folder.name.startswith(f"antiphon-{parent.pid}-")
     async with running(tiny()):
         assert not folder.exists()
+    Path(place).rmdir()
 
 
 @pytest.mark.requirement("engine:child:parent-death")

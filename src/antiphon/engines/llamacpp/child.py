@@ -87,4 +87,7 @@ def _configure(params: Any, config: dict[str, Any]) -> None:
 if __name__ == "__main__":
     status = main()
     sys.stdout.flush()
+    if status == LOAD_FAILED:
+        # Nothing runs yet, and llama.cpp writes what it has logged only at a plain exit.
+        sys.exit(status)
     os._exit(status)
