@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import subprocess
@@ -50,6 +51,26 @@ def test_what_is_locked_stays_whatever_its_process(tmp_path: Path, dead: int) ->
     folder.close()
     remove_stale(tmp_path)
     assert not other.exists()
+
+
+@pytest.mark.requirement("engine:child:folder")
+def test_a_folder_that_goes_before_it_is_locked_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flock = fcntl.flock
+    swept: list[list[Path]] = []
+
+    def sweep_first(descriptor: int, operation: int) -> None:
+        if not swept:
+            swept.append(list(tmp_path.iterdir()))
+            remove_stale(tmp_path)
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", sweep_first)
+    folder = PrivateFolder(tmp_path)
+    assert [path.exists() for path in swept[0]] == [False]
+    assert list(tmp_path.iterdir()) == [folder.path]
+    remove_stale(tmp_path)
+    assert folder.path.is_dir()
+    folder.close()
 
 
 @pytest.mark.requirement("engine:child:folder")

@@ -14,6 +14,7 @@ import json
 import os
 import sys
 import threading
+import time
 from typing import Any
 
 __all__ = ["main"]
@@ -23,6 +24,9 @@ READY = "ready"
 
 LOAD_FAILED = 3
 """Exit status when the model cannot be loaded; the reason is on standard error."""
+
+LOG_SECONDS = 0.5
+"""How long llama.cpp may take to write down why a model does not load."""
 
 
 def main() -> int:
@@ -88,6 +92,6 @@ if __name__ == "__main__":
     status = main()
     sys.stdout.flush()
     if status == LOAD_FAILED:
-        # Nothing runs yet, and llama.cpp writes what it has logged only at a plain exit.
-        sys.exit(status)
+        # llama.cpp writes its log in a thread of its own and offers no way to wait for it; the reason is in there.
+        time.sleep(LOG_SECONDS)
     os._exit(status)

@@ -26,11 +26,11 @@ class PrivateFolder:
     """A new folder of mode 0700 whose path leaves room for a socket's name."""
 
     def __init__(self, parent: Path | None = None) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix=f"antiphon-{os.getpid()}-", dir=parent or _parent()))
-        self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        # Without locks nothing is lost but the removal after a server that was killed.
-        with contextlib.suppress(OSError):
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        made: tuple[Path, int] | None = None
+        # Between its making and its locking somebody else may take it for stale and remove it.
+        while made is None:
+            made = _make(parent or _parent())
+        self.path, self._lock = made
 
     def close(self) -> None:
         """Remove it with what is in it."""
@@ -43,10 +43,26 @@ def remove_stale(parent: Path | None = None) -> None:
     with contextlib.suppress(OSError):
         for path in (parent or _parent()).iterdir():
             match = _NAME.fullmatch(path.name)
-            # Between the making and the locking of a folder only its process tells that it is in use.
+            # A container's server has the same process id each time.
             if match and (int(match[1]) == os.getpid() or not _lives(int(match[1]))):
                 with contextlib.suppress(OSError):
                     _remove(path)
+
+
+def _make(parent: Path) -> tuple[Path, int] | None:
+    """A new folder and the descriptor that locks it; None where it was removed meanwhile."""
+    path = Path(tempfile.mkdtemp(prefix=f"antiphon-{os.getpid()}-", dir=parent))
+    try:
+        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return None
+    # Without locks nothing is lost but the removal after a server that was killed.
+    with contextlib.suppress(OSError):
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    if path.is_dir():
+        return path, lock
+    os.close(lock)
+    return None
 
 
 def _parent() -> Path:
