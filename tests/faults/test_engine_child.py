@@ -200,12 +200,14 @@ def imposter(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None
 async def test_a_child_that_is_never_ready_is_given_up(
     tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
 ) -> None:
+    model = tiny()
     imposter(tmp_path, monkeypatch, script)
-    engine = LlamaCppEngine(tiny(), Settings(threads=1, load_timeout=0.3))
+    engine = LlamaCppEngine(model, Settings(threads=1, load_timeout=0.3))
+    before = psutil.Process().children()
     async with asyncio.timeout(DEADLINE):
         with pytest.raises(ConfigurationError, match=r"did not load within 0\.3 seconds"):
             await engine.start()
-    assert psutil.Process().children() == []
+    assert psutil.Process().children() == before
 
 
 @pytest.mark.requirement("engine:load:timeout")
