@@ -20,7 +20,7 @@ from antiphon.machine.deltas import (
     ToolCallDelta,
     ToolCallStart,
 )
-from antiphon.machine.log import EventLog
+from antiphon.machine.log import Deltas, EventLog
 from antiphon.protocol import events as e
 from antiphon.protocol.ids import item_prefix, new_id
 from antiphon.protocol.items import CustomToolCall, FunctionCall, Message, Reasoning
@@ -70,6 +70,7 @@ class Assembler:
         self._output_index = -1
         self._content_index = -1
         self._pieces: list[str] = []
+        self._deltas: Deltas | None = None
         self._logprobs: list[Logprob] = []
         self._input_tokens = input_tokens
         self._tokens = 0
@@ -174,8 +175,14 @@ class Assembler:
     def _more(self, text: str, logprobs: Sequence[Logprob] = ()) -> None:
         self._pieces.append(text)
         self._tokens += 1
-        if not self._whole_parts:
+        if self._whole_parts:
+            return
+        if logprobs:
             self._log.append(self._delta(text, logprobs))
+            return
+        if self._deltas is None:
+            self._deltas = self._log.deltas(self._delta("", ()))
+        self._deltas.append(text)
 
     def _delta(self, text: str, logprobs: Sequence[Logprob]) -> object:
         """The event of more text of what is open."""
@@ -257,6 +264,7 @@ class Assembler:
         if self._whole_parts and self._pieces:
             self._log.append(self._delta(text, self._logprobs))
         self._pieces = []
+        self._deltas = None
         return text
 
     def _close_call(self, status: str) -> None:

@@ -35,6 +35,10 @@ class Fold:
         if rule is not None:
             rule(self, event)
 
+    def pieces(self, event: Any) -> list[str]:
+        """Where the text of delta events like this one is kept; taking it in has no other effect."""
+        return self._pieces.setdefault(_place(event), [])
+
     def snapshot(self) -> Response:
         """The response as it stands, with all text that has arrived.
 
@@ -107,7 +111,7 @@ class Fold:
         self._pieces.pop(("content", event.output_index, event.content_index), None)
 
     def _delta(self, event: Any) -> None:
-        self._pieces["content", event.output_index, event.content_index].append(event.delta)
+        self.pieces(event).append(event.delta)
 
     def _annotation(self, event: e.AnnotationAdded) -> None:
         self._output()[event.output_index].content[event.content_index].annotations.append(event.annotation)
@@ -122,12 +126,6 @@ class Fold:
     def _summary_done(self, event: e.ReasoningSummaryPartDone) -> None:
         self._output()[event.output_index].summary[event.summary_index] = event.part
         self._pieces.pop(("summary", event.output_index, event.summary_index), None)
-
-    def _arguments(self, event: e.FunctionCallArgumentsDelta) -> None:
-        self._pieces.setdefault(("arguments", event.output_index, -1), []).append(event.delta)
-
-    def _input(self, event: e.CustomToolCallInputDelta) -> None:
-        self._pieces.setdefault(("input", event.output_index, -1), []).append(event.delta)
 
     _rules: ClassVar[dict[type, Callable[[Fold, Any], None]]] = {
         e.ResponseCreated: _lifecycle,
@@ -147,9 +145,18 @@ class Fold:
         e.ReasoningSummaryPartAdded: _summary_added,
         e.ReasoningSummaryTextDelta: _summary_delta,
         e.ReasoningSummaryPartDone: _summary_done,
-        e.FunctionCallArgumentsDelta: _arguments,
-        e.CustomToolCallInputDelta: _input,
+        e.FunctionCallArgumentsDelta: _delta,
+        e.CustomToolCallInputDelta: _delta,
     }
+
+
+def _place(event: Any) -> tuple[str, int, int]:
+    """Field, item and part that a delta belongs to; a call has no parts."""
+    if isinstance(event, e.FunctionCallArgumentsDelta):
+        return "arguments", event.output_index, -1
+    if isinstance(event, e.CustomToolCallInputDelta):
+        return "input", event.output_index, -1
+    return "content", event.output_index, event.content_index
 
 
 def fold(events: Iterable[Any]) -> Response:

@@ -13,7 +13,9 @@ from antiphon.machine.deltas import RawItemDelta, ReasoningDelta, RefusalDelta, 
 from antiphon.machine.fold import fold
 from antiphon.machine.transitions import IllegalTransitionError, Transitions
 from antiphon.protocol import events as e
+from antiphon.protocol.events import RawEvent, decode_event
 from antiphon.protocol.json import encode, loads
+from antiphon.protocol.sse import encode_frame
 from support.programs import endings, events_of, programs, run_program
 
 DELTAS = (
@@ -69,6 +71,17 @@ def test_each_event_is_one_frame_named_by_its_type_and_numbered_without_gaps(pro
         event = body(frame)
         assert frame.startswith(b"event: " + event["type"].encode() + b"\ndata: ")
         assert event["sequence_number"] == number
+
+
+@pytest.mark.requirement("law:2:frames")
+@given(programs, endings, st.booleans(), st.sampled_from(["openai", "openresponses"]))
+def test_every_frame_is_the_encoding_of_its_event(program, ending, logprobs, dialect):
+    for frame in run_program(program, ending, logprobs=logprobs, dialect=dialect).frames:
+        name, data = frame.removeprefix(b"event: ").removesuffix(b"\n\n").split(b"\ndata: ", 1)
+        event = decode_event(data.replace(b"response.reasoning.", b"response.reasoning_text."))
+        if not isinstance(event, RawEvent):
+            ours = encode(event).replace(event.TYPE.encode(), name, 1)
+            assert encode_frame(name, ours) == frame
 
 
 @pytest.mark.requirement("machine:lifecycle")
