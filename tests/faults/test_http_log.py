@@ -39,3 +39,4 @@ def test_a_fault_is_logged_without_keys_and_without_what_users_wrote(form: str):
     assert "Traceback" in text
     assert KEY not in text
     assert WORDS not in text
+    assert "\x1b" not in text
