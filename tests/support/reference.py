@@ -41,6 +41,21 @@ HEADINGS: Mapping[str, str] = {
 }
 
 
+EXAMPLES: Mapping[str, str] = {
+    "The wire": "minimal forms, explicit nulls and unknown fields are accepted; what is at fault is named by its path",
+    "The event log": "one terminal event, stable ids, numbers without gaps; replayed bytes are the streamed bytes",
+    "Prompts and tool calls": "system text anywhere, thinking, tool outputs with images, calls parsed while they stream",
+    "The local engine": "several at once, prefix reuse, cancellation in mid-prompt, restarts",
+    "The scripted engine": "every tool choice and output format, faults on demand",
+    "The store": "chains that survive the deletion of ancestors, limits, crashes, full disks",
+    "The API": "create, stream, retrieve, delete, cancel, input_items, models, health, metrics, keys",
+    "Clients": "the openai package validates every object and event strictly; llm-comply",
+    "The command line": "serve, chat, models, doctor; every setting as flag, variable and key",
+    "The project": "docs that are run, a map of the modules, limits of size",
+}
+"""What a reader may know an area by."""
+
+
 def areas() -> dict[str, tuple[Requirement, ...]]:
     """The behaviours under their headings, in the order of the manifest."""
     found: dict[str, tuple[Requirement, ...]] = {}
@@ -147,20 +162,22 @@ def _with_table(readme: str) -> str:
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError("README.md has no markers for the table of what is supported")
-    rows = ["| | built and tested | differs | not yet |", "|---|---|---|---|"]
+    everything = [item for behaviors in areas().values() for item in behaviors]
+    built = [item for item in everything if item.deferred is None]
+    lines = [
+        f"{len(built)} behaviours are built, each proven by a test that names it:",
+        "",
+        "| area | behaviours | for example |",
+        "|---|---|---|",
+    ]
     for heading, behaviors in areas().items():
-        built = [item for item in behaviors if item.deferred is None]
-        differing = [item for item in built if item.divergence is not None]
-        missing = [item for item in behaviors if item.deferred is not None]
-        cells = (f"{len(built)}: {_features(built)}", _features(differing), _features(missing))
-        rows.append(f"| {heading} | {' | '.join(cells)} |")
-    return "\n".join([f"{before}{BEGIN}", "", *rows, "", f"{END}{after}"])
-
-
-def _features(behaviors: Iterable[Requirement]) -> str:
-    """The features that the ids name, once each: `api:create:stream` is of `create`; a rule's number names none."""
-    names = [item.id.split(":")[1] for item in behaviors]
-    return ", ".join(dict.fromkeys(name.replace("-", " ") for name in names if not re.fullmatch(r"[A-Z]?\d+", name)))
+        count = sum(item.deferred is None for item in behaviors)
+        lines.append(f"| {heading} | {count} | {_cell(EXAMPLES[heading])} |")
+    lines += ["", "Not yet:", ""]
+    for item in everything:
+        if item.deferred is not None and item.id.startswith("api:"):
+            lines.append(f"- {item.behavior} *{item.deferred}*")
+    return "\n".join([f"{before}{BEGIN}", "", *lines, "", f"{END}{after}"])
 
 
 def _cell(text: str) -> str:
