@@ -42,9 +42,9 @@ HEADINGS: Mapping[str, str] = {
 
 
 EXAMPLES: Mapping[str, str] = {
-    "The wire": "minimal forms, explicit nulls and unknown fields are accepted; what is at fault is named by its path",
+    "The wire": "minimal forms, nulls and unknown fields are accepted; what is at fault is named by its path",
     "The event log": "one terminal event, stable ids, numbers without gaps; replayed bytes are the streamed bytes",
-    "Prompts and tool calls": "system text anywhere, thinking, tool outputs with images, calls parsed while they stream",
+    "Prompts and tool calls": "system text anywhere, thinking, tool outputs with images, calls parsed while streamed",
     "The local engine": "several at once, prefix reuse, cancellation in mid-prompt, restarts",
     "The scripted engine": "every tool choice and output format, faults on demand",
     "The store": "chains that survive the deletion of ancestors, limits, crashes, full disks",
