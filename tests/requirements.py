@@ -580,6 +580,12 @@ STORE: tuple[Requirement, ...] = (
 )
 
 API: tuple[Requirement, ...] = (
+    R("http:upgrade", "RFC 9110 7.8", "A request that offers an upgrade is answered as it stands, with its body."),
+    R(
+        "http:files",
+        "faults B2 7",
+        "The soft limit of open files is raised, so that idle clients do not crowd others out.",
+    ),
     R("store:fault:owed", "faults B2 9", "An end that a store would not take is told by look-ups and written later."),
     R("law:4:look-up", "architecture law 4", "A look-up tells an end only once it is in the store."),
     R("api:instructions:items", "responses-api 2", "Instructions may be items, references among them."),

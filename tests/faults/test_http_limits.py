@@ -243,3 +243,59 @@ def test_more_connections_than_files_are_a_503_and_health_still_answers(tmp_path
             stack.enter_context(raw_connection(server.base_url))
         idle[1].send(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert idle[1].read_until(b"scripted").startswith(b"HTTP/1.1 200"), "those that were first are served"
+
+
+UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAA\r\n"
+
+
+@pytest.mark.requirement("http:upgrade")
+@pytest.mark.parametrize("cut", ["together", "body-later", "byte-by-byte"])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_request_that_offers_an_upgrade_is_answered_as_it_stands(connection: RawConnection, cut: str, chunked: bool):
+    body = encode({"model": "scripted", "input": "hi"})
+    length = b"Transfer-Encoding: chunked\r\n" if chunked else b"Content-Length: %d\r\n" % len(body)
+    head = HEAD + UPGRADE + length + b"\r\n"
+    sent = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if chunked else body
+    pieces = {
+        "together": [head + sent],
+        "body-later": [head, sent],
+        "byte-by-byte": [bytes([byte]) for byte in head + sent],
+    }[cut]
+    for piece in pieces:
+        connection.send(piece)
+    answer = connection.read_until(b'"frequency_penalty":0.0}')
+    assert answer.startswith(b"HTTP/1.1 200 OK")
+    connection.received = b""
+    connection.send(GET + b"\r\n")
+    assert connection.read_until(b'"ok"}').startswith(b"HTTP/1.1 200 OK")
+
+
+@pytest.mark.requirement("http:upgrade")
+def test_a_websocket_or_connect_request_is_an_answer_in_the_envelope(connection: RawConnection):
+    connection.send(
+        b"GET /v1/responses HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+    )
+    assert connection.read_until(b"method_not_allowed").startswith(b"HTTP/1.1 405")
+    connection.received = b""
+    connection.send(b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert connection.refusal()[0] == 400
+
+
+@pytest.mark.requirement("http:files")
+def test_the_soft_limit_of_open_files_is_raised():
+    program = "\n".join(
+        [
+            "import resource",
+            "from antiphon.cli.main import main",
+            "_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)",
+            "resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard))",
+            "main()",
+        ]
+    )
+    arguments = ["--model", "scripted", "--store", "memory"]
+    with running_server(arguments, program=["-c", program]) as running, ExitStack() as opened:
+        for _ in range(200):
+            one = opened.enter_context(raw_connection(running.base_url))
+            one.send(GET + b"\r\n")
+            assert one.read_until(b'"ok"}')

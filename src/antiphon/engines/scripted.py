@@ -184,6 +184,8 @@ def _directives(messages: Sequence[ChatMessage]) -> Iterator[tuple[str, str, str
 
 
 def _http_error(status: int) -> APIError:
+    if not 400 <= status <= 599:
+        status = 500
     message = f"The scripted engine answers {status}, as asked."
     if status >= 500 and status != 500:
         return UnavailableError(message) if status == 503 else InternalError(message, http_status=status)

@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import enum
 import sys
+from array import array
 from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any
 
+import httptools
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
@@ -45,6 +47,29 @@ class _Phase(enum.Enum):
     BODY = enum.auto()
 
 
+_UPGRADE_HEADERS = frozenset({b"upgrade", b"connection", b"http2-settings"})
+
+
+class _PlainParser(httptools.HttpRequestParser):
+    """A parser that answers a request for an upgrade as it stands, as RFC 9110 asks of who does not upgrade.
+
+    Java's HttpClient and `curl --http2` ask for h2c with every first request; the parser below takes such a request
+    for one without a body.
+    """
+
+    def __init__(self, protocol: BoundedProtocol) -> None:
+        super().__init__(protocol)
+        self._protocol = protocol
+        self.set_dangerous_leniencies(lenient_data_after_close=True)
+
+    def feed_data(self, data: bytes | bytearray | memoryview[int] | array[int]) -> None:
+        """Parse bytes; the protocol's callbacks get what they mean."""
+        try:
+            super().feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._protocol.go_on_without_upgrade(bytes(data)[upgrade.args[0] :])
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """uvicorn's connection with bounds; `limit_concurrency` is how many connections there may be."""
 
@@ -56,6 +81,7 @@ class BoundedProtocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self.parser = _PlainParser(self)
         # Here, since uvicorn answers those above it without the envelope.
         self._most = self.limit_concurrency
         self.limit_concurrency = None
@@ -97,6 +123,18 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._unparsed > MAX_HEAD_BYTES and self._receiving():
             self._refuse(_head_too_large())
 
+    def go_on_without_upgrade(self, rest: bytes) -> None:
+        """Parse the head that asked for an upgrade again without it, and then what followed it."""
+        method = self.parser.get_method()
+        if method == b"CONNECT":
+            raise httptools.HttpParserError("CONNECT")
+        head = [method, b" ", self.url, b" HTTP/1.1\r\n"]
+        for name, value in self.headers:
+            if name not in _UPGRADE_HEADERS:
+                head += [name, b": ", value, b"\r\n"]
+        self.parser = _PlainParser(self)
+        self.parser.feed_data(b"".join((*head, b"\r\n", rest)))
+
     def on_message_begin(self) -> None:
         """Called by the parser at the first byte of a request."""
         self._phase = _Phase.HEAD
@@ -115,6 +153,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._fault is not None:
             # The parser stops, and uvicorn has the fault answered.
             raise self._fault
+        if self.parser.should_upgrade():
+            return
         super().on_headers_complete()
         self._phase = _Phase.BODY
         self._slow_since = None
@@ -127,6 +167,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Called by the parser at the end of a request."""
+        if self.parser.should_upgrade():
+            return
         self._phase = _Phase.IDLE
         self._slow_since = None
         super().on_message_complete()

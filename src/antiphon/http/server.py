@@ -145,11 +145,18 @@ def _config(app: Application) -> uvicorn.Config:
 
 
 def _most_connections() -> int | None:
-    """As many connections as files may be open, less a reserve for engines, the store and whoever is one too many."""
+    """As many connections as files may be open, less a reserve for engines, the store and whoever is one too many.
+
+    The soft limit is raised as far as the system lets it: where it stands by default, 1,000 idle clients are too many.
+    """
     try:
         import resource
     except ImportError:  # Windows has no such limit.
         return None
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = MOST_FILES if soft == resource.RLIM_INFINITY else min(soft, MOST_FILES)
     return max(1, files - max(LEAST_RESERVE, files // 4))

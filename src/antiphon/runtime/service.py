@@ -165,6 +165,8 @@ class Service:
             raise response_not_found(response_id)
         if self._history is not None:
             self._history.forget(scope, response_id)
+        if self._upkeep is not None:
+            self._upkeep.forget(scope, response_id)
 
     async def cancel(self, scope: Scope, response_id: str) -> bytes:
         """Cancel a background response; there are none yet, so a known id is refused.

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections import OrderedDict
 
+from antiphon.errors import UnavailableError
 from antiphon.machine.log import EventLog
 from antiphon.protocol.json import encode
 from antiphon.protocol.response import ResponseError, decode_response
@@ -51,6 +52,10 @@ class Upkeep:
         self._owed[scope.tenant, finished.id] = (scope, finished)
         while len(self._owed) > MAX_OWED:
             self._owed.popitem(last=False)
+
+    def forget(self, scope: Scope, response_id: str) -> None:
+        """Drop the end of a response that was deleted."""
+        self._owed.pop((scope.tenant, response_id), None)
 
     def owed(self, scope: Scope, response_id: str) -> FinishedResponse | None:
         """The end of a response that the store does not have yet."""
@@ -94,6 +99,9 @@ class Upkeep:
         for key, (scope, finished) in list(self._owed.items()):
             try:
                 await self._store.finish_response(scope, finished)
-            except Exception:  # noqa: BLE001 - the store is still what it was: the fault has been told
+            except UnavailableError:
                 return
+            except Exception as error:  # noqa: BLE001 - one that cannot be written must not keep the others back
+                self._observer.fault("an end that is owed could not be stored", error)
+                continue
             self._owed.pop(key, None)

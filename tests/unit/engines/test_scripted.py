@@ -242,6 +242,14 @@ async def test_an_http_error_is_raised_before_anything_is_generated(status):
     assert caught.value.http_status == status
 
 
+@pytest.mark.requirement("scripted:faults")
+@pytest.mark.parametrize("status", ["", "42", "204", "999"])
+async def test_a_number_that_is_no_error_status_is_a_500(status):
+    with pytest.raises(APIError) as caught:
+        await collect(f"!ERR{status}")
+    assert caught.value.http_status == 500
+
+
 @pytest.mark.requirement("scripted:slow")
 async def test_slow_pauses_between_deltas(monkeypatch):
     pauses: list[float] = []
