@@ -36,6 +36,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def patient_server() -> Iterator[RunningServer]:
+    """A server that has as little room for bodies, and the usual patience."""
+    arguments = ["--model", "scripted", "--store", "memory", "--receive-timeout", "60"]
+    with running_server([*arguments, "--max-body-bytes", "4000000", "--max-buffered-bytes", "6000000"]) as running:
+        yield running
+
+
 @pytest.fixture
 def connection(server: RunningServer) -> Iterator[RawConnection]:
     """A connection to it."""
@@ -154,7 +162,8 @@ def test_an_answer_may_take_longer_than_a_request(connection: RawConnection):
 
 
 @pytest.mark.requirement("http:bodies")
-def test_more_bodies_than_there_is_room_for_are_a_503(server: RunningServer):
+def test_more_bodies_than_there_is_room_for_are_a_503(patient_server: RunningServer):
+    server = patient_server
     body = encode({"model": "scripted", "input": "a" * 3_500_000, "store": False})
     head = HEAD + b"Content-Length: %d\r\n\r\n" % len(body)
     with raw_connection(server.base_url) as first, raw_connection(server.base_url) as second:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import threading
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 from antiphon.engines.catalog import CatalogModel
+from support.http_thread import serving
 
 __all__ = ["TINY", "TINY_FILE", "PackageIndex", "package_index"]
 
@@ -106,13 +106,6 @@ def _handler(index: PackageIndex) -> type[BaseHTTPRequestHandler]:
 def package_index() -> Iterator[PackageIndex]:
     """A running index; change its fields to change its answers."""
     index = PackageIndex()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(index))
-    index.url = f"http://127.0.0.1:{server.server_port}/simple"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with serving(_handler(index)) as port:
+        index.url = f"http://127.0.0.1:{port}/simple"
         yield index
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from support.http_thread import serving
 
 __all__ = ["ResponsesStub", "answer", "responses_stub"]
 
@@ -74,13 +75,6 @@ def _handler(stub: ResponsesStub) -> type[BaseHTTPRequestHandler]:
 def responses_stub() -> Iterator[ResponsesStub]:
     """A running stand-in; change its fields to change its answers."""
     stub = ResponsesStub()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(stub))
-    stub.base_url = f"http://127.0.0.1:{server.server_port}/v1"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with serving(_handler(stub)) as port:
+        stub.base_url = f"http://127.0.0.1:{port}/v1"
         yield stub
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,6 +27,13 @@ class Clock:
 def make_store(kind: str, folder: Path, limits: StoreLimits, clock: Clock) -> Store:
     """A store of a kind, not opened."""
     return MemoryStore(limits, clock) if kind == "memory" else SQLiteStore(folder / "state" / "a.db", limits, clock)
+
+
+def writing_connection(store: SQLiteStore) -> sqlite3.Connection:
+    """The connection that an open store writes with."""
+    opened = store._opened
+    assert opened is not None
+    return opened.connection
 
 
 def begun(

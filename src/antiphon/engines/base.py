@@ -16,7 +16,11 @@ from msgspec import Struct
 from antiphon.machine.deltas import Delta
 from antiphon.prompt.prompt import Prompt
 
-__all__ = ["Capabilities", "Engine", "EventHook", "PreparedTurn"]
+__all__ = ["RESTART_PATIENCE", "Capabilities", "Engine", "EventHook", "PreparedTurn"]
+
+
+RESTART_PATIENCE = 15.0
+"""Seconds that a request waits for the restart of an engine that died."""
 
 
 class Capabilities(Struct, frozen=True):

@@ -14,6 +14,7 @@ from antiphon.engines.base import Engine, EventHook
 from antiphon.engines.catalog import locate
 from antiphon.engines.scripted import ScriptedEngine
 from antiphon.errors import ConfigurationError, InvalidRequestError, NotFoundError
+from antiphon.protocol.json import quoted
 from antiphon.settings import ModelConfig, Settings
 
 __all__ = ["Registry", "build_registry"]
@@ -64,7 +65,7 @@ class Registry:
         engine = self._names.get(name, self._wildcard)
         if engine is None:
             raise NotFoundError(
-                f"The model '{name[:200]}' does not exist. This server serves: {', '.join(self.names())}.",
+                f"The model '{quoted(name)}' does not exist. This server serves: {', '.join(self.names())}.",
                 param="model",
                 code="model_not_found",
             )

@@ -13,6 +13,7 @@ from antiphon.http.auth import Authenticator
 from antiphon.http.exchange import ASGIScope, Bodies, ClientDisconnectedError, Exchange, Receive, Send
 from antiphon.http.responses import ResponsesRoutes
 from antiphon.http.telemetry import Telemetry
+from antiphon.protocol.json import quoted
 from antiphon.runtime.service import Service
 
 __all__ = ["Application", "create_app"]
@@ -76,7 +77,7 @@ class Application:
             known = known or match is Match.PARTIAL
         if known:
             raise MethodNotAllowedError(f"Method {asgi['method']} is not allowed here.", code="method_not_allowed")
-        raise NotFoundError(f"Invalid URL ({asgi['method']} {asgi['path'][:200]}).", code="unknown_url")
+        raise NotFoundError(f"Invalid URL ({asgi['method']} {quoted(asgi['path'])}).", code="unknown_url")
 
     def _routes(self) -> list[tuple[Route, str, Handler]]:
         responses = ResponsesRoutes(self._service)

@@ -15,6 +15,7 @@ from antiphon.protocol.items import (
     decode_stored_item,
     encode_item,
 )
+from antiphon.protocol.json import quoted
 from antiphon.store.base import Scope, Store, StoredItem
 
 __all__ = ["answered_calls", "resolve_items", "stored_items"]
@@ -41,7 +42,7 @@ async def resolve_items(store: Store | None, scope: Scope, items: Sequence[Item]
             body = known.get(item.id)
             if body is None:
                 raise NotFoundError(
-                    f"Item with id '{item.id[:200]}' not found.", param=f"input[{index}].id", code="item_not_found"
+                    f"Item with id '{quoted(item.id)}' not found.", param=f"input[{index}].id", code="item_not_found"
                 )
             size += len(body)
             if size > max_bytes:

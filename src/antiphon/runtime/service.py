@@ -7,12 +7,14 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
+from antiphon.engines.base import RESTART_PATIENCE
 from antiphon.engines.registry import Registry
 from antiphon.errors import EngineUnavailableError, InvalidRequestError, NotFoundError, UnavailableError
 from antiphon.machine.opening import open_response
 from antiphon.prompt.messages import EMPTY
 from antiphon.protocol.ids import is_id, new_id
 from antiphon.protocol.items import Item
+from antiphon.protocol.json import quoted
 from antiphon.protocol.request import CreateResponse, decode_create_response
 from antiphon.protocol.response import TERMINAL_STATUSES
 from antiphon.runtime.admission import Admission
@@ -28,7 +30,6 @@ from antiphon.store.base import EventBatch, Scope, Store, StoredResponse
 
 __all__ = ["Service"]
 
-RESTART_PATIENCE = 15.0
 PERSISTENCE_OFF = (
     "Response storage is disabled on this server (--responses-store-max-entries 0), "
     "so responses cannot be looked up or chained."
@@ -97,7 +98,7 @@ class Service:
         if self.store is not None:
             await self.store.close()
 
-    async def create(self, scope: Scope, body: bytes, dialect: str | None = None) -> Run:
+    async def create(self, scope: Scope, body: bytes) -> Run:
         """Check a request and begin its response; `launch` starts it.
 
         Raises:
@@ -112,7 +113,7 @@ class Service:
             parent_id = request.previous_response_id
             if self.store is not None and parent_id is not None and _is_response_id(parent_id):
                 held.enter_context(self.store.retain(scope, parent_id))
-            run = Run(await self._plan(scope, request, dialect or self.settings.dialect), self.observer)
+            run = Run(await self._plan(scope, request), self.observer)
             await run.begin()
         except BaseException:
             held.close()
@@ -220,7 +221,7 @@ class Service:
         owed = self._upkeep.owed_events(scope, response_id) if self._upkeep is not None else []
         return owed or await store.events(scope, response_id, after)
 
-    async def _plan(self, scope: Scope, request: CreateResponse, dialect: str) -> RunPlan:
+    async def _plan(self, scope: Scope, request: CreateResponse) -> RunPlan:
         check_request(request, self.settings)
         model, engine = self.registry.resolve(request.model)
         if not engine.ready and not await engine.wait_ready(RESTART_PATIENCE):
@@ -248,7 +249,7 @@ class Service:
             own=new,
             input_items=stored_items(own) if store is not None else [],
             stream=request.stream,
-            dialect=dialect,
+            dialect=self.settings.dialect,
             logprobs=LOGPROBS in request.include,
             store=store,
         )
@@ -336,13 +337,13 @@ def _is_response_id(value: str) -> bool:
 
 def response_not_found(response_id: str) -> NotFoundError:
     """The one answer for missing, malformed and foreign response ids."""
-    return NotFoundError(f"Response with id '{response_id[:200]}' not found.", code="response_not_found")
+    return NotFoundError(f"Response with id '{quoted(response_id)}' not found.", code="response_not_found")
 
 
 def previous_not_found(response_id: str) -> NotFoundError:
     """The same for the id to chain to."""
     return NotFoundError(
-        f"Previous response with id '{response_id[:200]}' not found.",
+        f"Previous response with id '{quoted(response_id)}' not found.",
         param="previous_response_id",
         code="previous_response_not_found",
     )

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
@@ -17,26 +15,7 @@ import pytest
 from antiphon.errors import ConfigurationError, ConflictError, UnavailableError
 from antiphon.store.base import StoredItem, StoreLimits
 from antiphon.store.sqlite import SQLiteStore
-from support.stores import OURS, THEIRS, Clock, add, batch, begun, ended, ids, size
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "deep" / "state" / "a.db"
-
-
-@pytest.fixture
-async def store(path: Path) -> AsyncIterator[SQLiteStore]:
-    store = SQLiteStore(path, StoreLimits(), Clock())
-    await store.open()
-    yield store
-    await store.close()
-
-
-def writing_connection(store: SQLiteStore) -> sqlite3.Connection:
-    opened = store._opened
-    assert opened is not None
-    return opened.connection
+from support.stores import OURS, THEIRS, Clock, add, batch, begun, ended, ids, size, writing_connection
 
 
 @pytest.mark.requirement("store:sqlite:group-commit")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import sqlite3
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,26 +16,7 @@ from antiphon.store import sqlite_writer
 from antiphon.store.base import StoredItem, StoreLimits
 from antiphon.store.sqlite import SQLiteStore
 from antiphon.store.sqlite_rows import Rows
-from support.stores import OURS, Clock, add, batch, begun, ended, ids
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "deep" / "state" / "a.db"
-
-
-@pytest.fixture
-async def store(path: Path) -> AsyncIterator[SQLiteStore]:
-    store = SQLiteStore(path, StoreLimits(), Clock())
-    await store.open()
-    yield store
-    await store.close()
-
-
-def writing_connection(store: SQLiteStore) -> sqlite3.Connection:
-    opened = store._opened
-    assert opened is not None
-    return opened.connection
+from support.stores import OURS, Clock, add, batch, begun, ended, ids, writing_connection
 
 
 class NoRollback:

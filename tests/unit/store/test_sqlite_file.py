@@ -7,7 +7,6 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -17,20 +16,7 @@ from antiphon.store.base import StoreLimits
 from antiphon.store.queries import MIGRATIONS, Migration
 from antiphon.store.sqlite import SQLiteStore
 from antiphon.store.sqlite_file import migrate
-from support.stores import OURS, Clock, add, begun
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "deep" / "state" / "a.db"
-
-
-@pytest.fixture
-async def store(path: Path) -> AsyncIterator[SQLiteStore]:
-    store = SQLiteStore(path, StoreLimits(), Clock())
-    await store.open()
-    yield store
-    await store.close()
+from support.stores import OURS, add, begun
 
 
 @pytest.mark.requirement("store:sqlite:lock")

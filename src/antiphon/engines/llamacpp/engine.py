@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from antiphon.engines.base import Capabilities, Engine, EventHook, PreparedTurn
+from antiphon.engines.base import RESTART_PATIENCE, Capabilities, Engine, EventHook, PreparedTurn
 from antiphon.engines.llamacpp import template
 from antiphon.engines.llamacpp.client import ChildError, Client, NotBegunError
 from antiphon.engines.llamacpp.diagnosis import check_model_file, without_paths
@@ -50,10 +50,6 @@ class LlamaTurn(PreparedTurn):
     max_tokens: int = 1
     primed: bool = False
     retried: bool = False
-
-
-RESTART_PATIENCE = 15.0
-"""Seconds that a request waits for the restart of a child that died."""
 
 
 class LlamaCppEngine(Engine):
