@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 
 from antiphon.errors import ConfigurationError
 
-__all__ = ["FIELDS", "Field", "Settings", "default_data_dir", "load_settings"]
+__all__ = ["FIELDS", "Field", "ModelConfig", "Settings", "WebhookConfig", "default_data_dir", "load_settings"]
 
 Doc = Meta
 Count = Annotated[int, Meta(ge=0)]
@@ -36,6 +36,17 @@ class ModelConfig(Struct, frozen=True, forbid_unknown_fields=True):
     path: str
     name: str | None = None
     aliases: tuple[str, ...] = ()
+
+
+class WebhookConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """A `[[webhooks]]` table of the configuration file: where to, the secret that signs, and which events.
+
+    `events` are among response.completed, response.failed, response.incomplete and response.cancelled; none means all.
+    """
+
+    url: str
+    secret: str
+    events: tuple[str, ...] = ()
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -65,7 +76,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     ] = ()
     store: Annotated[
         str,
-        Doc(description="Where responses are kept: 'sqlite' (in the data directory), 'memory', or a path to a file."),
+        Doc(
+            description="Where state is kept: 'sqlite' (in the data directory), 'memory', a path to a file, or "
+            "postgresql://USER@HOST/DATABASE."
+        ),
     ] = "sqlite"
     data_dir: Annotated[
         str | None, Doc(description="Directory for models and the store; by default the user's data directory.")
@@ -73,6 +87,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     api_key: Annotated[
         tuple[str, ...], Doc(description="A key that clients must send as 'Authorization: Bearer KEY'. Repeatable.")
     ] = ()
+    api_key_file: Annotated[
+        str | None, Doc(description="File with one API key a line, beside those of --api-key; '#' begins a comment.")
+    ] = None
     allow_unauthenticated: Annotated[
         bool, Doc(description="Allow listening on a non-loopback address without an API key.")
     ] = False
@@ -111,6 +128,74 @@ class Settings(Struct, frozen=True, kw_only=True):
             extra={"aliases": ["LLAMA_ARG_RESPONSES_STORE_TTL_SECS"]},
         ),
     ] = None
+    event_log_ttl_secs: Annotated[
+        Annotated[int, Meta(ge=60)] | None,
+        Doc(
+            description="Seconds after the end of a response that its event log is kept for replays; by default as "
+            "long as the response."
+        ),
+    ] = None
+    conversation_store_max_entries: Annotated[
+        Count | None,
+        Doc(
+            description="Most conversations kept; 0 turns them off. Memory: 256, else no limit.",
+            extra={"aliases": ["LLAMA_ARG_CONVERSATION_STORE_MAX_ENTRIES"]},
+        ),
+    ] = None
+    conversation_store_max_bytes: Annotated[
+        Count | None,
+        Doc(
+            description="Most bytes of conversations' items kept. Memory: 67108864, else no limit.",
+            extra={"aliases": ["MLXCEL_CONVERSATION_STORE_MAX_BYTES"]},
+        ),
+    ] = None
+    conversation_store_ttl_secs: Annotated[
+        Count | None,
+        Doc(
+            description="Seconds that a conversation is kept after its last addition; 0: for ever. Memory: 3600, else "
+            "for ever.",
+            extra={"aliases": ["LLAMA_ARG_CONVERSATION_STORE_TTL_SECS"]},
+        ),
+    ] = None
+    conversation_autocreate: Annotated[
+        bool, Doc(description="Let an unknown conversation id in a request begin an empty conversation by that id.")
+    ] = False
+    delete_chain: Annotated[
+        bool, Doc(description="Let every DELETE of a response delete its whole chain, as ?chain=true does for one.")
+    ] = False
+    encryption_key_file: Annotated[
+        str | None,
+        Doc(
+            description="File with the master key (32 bytes, as 64 hexadecimal digits) that stored bodies are sealed under."
+        ),
+    ] = None
+    encryption_key: Annotated[
+        str | None, Doc(description="The same key itself; better given in the environment than as a flag.")
+    ] = None
+    background_workers: Annotated[
+        int, Doc(description="Background responses that one server generates at the same time.", ge=1)
+    ] = 8
+    background_queue: Annotated[
+        int, Doc(description="Background responses that may wait for a worker; more are answered 503.", ge=0)
+    ] = 1000
+    lease_seconds: Annotated[
+        float,
+        Doc(description="Seconds without a sign of life after which another server takes over what one ran.", ge=1),
+    ] = 10.0
+    webhooks: Annotated[
+        tuple[WebhookConfig, ...],
+        Doc(description="Webhooks of the configuration file, as [[webhooks]] tables with url, secret and events."),
+    ] = ()
+    allow_outbound: Annotated[
+        tuple[str, ...],
+        Doc(
+            description="Host, address or network that outbound requests may go to although it is not public, such as "
+            "localhost or 10.0.0.0/8. Repeatable."
+        ),
+    ] = ()
+    websocket_lifetime: Annotated[
+        float, Doc(description="Seconds after which a WebSocket connection is ended.", gt=0)
+    ] = 3600.0
     max_body_bytes: Annotated[int, Doc(description="Largest request body, in bytes.", ge=1024)] = 64 * 1024 * 1024
     max_buffered_bytes: Annotated[
         int,
@@ -227,7 +312,7 @@ def _fields() -> tuple[Field, ...]:
                 description=meta.description or "",
                 aliases=tuple(extra.get("aliases", ())),
                 repeatable=get_origin(base) is tuple,
-                in_file_only=info.name == "models",
+                in_file_only=info.name in ("models", "webhooks"),
             )
         )
     return tuple(found)

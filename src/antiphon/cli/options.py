@@ -16,15 +16,32 @@ __all__ = ["GROUPS", "GroupedCommand", "read_settings", "setting_options", "valu
 Command = TypeVar("Command", bound=click.Command)
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "Where it listens, and who may ask": ("host", "port", "api_key", "allow_unauthenticated", "allowed_host"),
+    "Where it listens, and who may ask": (
+        "host",
+        "port",
+        "api_key",
+        "api_key_file",
+        "allow_unauthenticated",
+        "allowed_host",
+        "allow_outbound",
+    ),
     "Models": ("model", "alias", "default_model", "load_timeout", "index_url"),
-    "Where responses are kept": (
+    "Where state is kept": (
         "store",
         "data_dir",
         "responses_store_max_entries",
         "responses_store_max_bytes",
         "responses_store_ttl_secs",
+        "event_log_ttl_secs",
+        "conversation_store_max_entries",
+        "conversation_store_max_bytes",
+        "conversation_store_ttl_secs",
+        "conversation_autocreate",
+        "delete_chain",
+        "encryption_key_file",
+        "encryption_key",
     ),
+    "Background responses and many servers": ("background_workers", "background_queue", "lease_seconds"),
     "The local engine": (
         "threads",
         "context_length",
@@ -44,6 +61,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "receive_timeout",
         "write_timeout",
         "drain_timeout",
+        "websocket_lifetime",
     ),
     "Logging": ("log_level", "log_format"),
 }

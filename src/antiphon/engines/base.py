@@ -11,12 +11,13 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from antiphon.machine.deltas import Delta
 from antiphon.prompt.prompt import Prompt
 
-__all__ = ["RESTART_PATIENCE", "Capabilities", "Engine", "EventHook", "PreparedTurn"]
+__all__ = ["RESTART_PATIENCE", "Capabilities", "Engine", "EventHook", "PreparedTurn", "Sampled"]
 
 
 RESTART_PATIENCE = 15.0
@@ -44,13 +45,33 @@ There are loading, ready, died, restarted, restart_failed and context_reduced.
 """
 
 
+class Sampled(Struct):
+    """What an engine has drawn for a turn so far: enough for another life of it to go on from there.
+
+    `tokens` are their ids, where the engine tells all of them, and `text` their text in pieces, markers and held-back
+    parts included. `generated` counts the tokens, `thinking` those of them that were the model's thinking.
+    """
+
+    tokens: list[int] = msgspec.field(default_factory=list[int])
+    text: list[str] = msgspec.field(default_factory=list[str])
+    generated: int = 0
+    thinking: int = 0
+
+
 class PreparedTurn(Struct):
-    """A prompt that the engine has rendered and counted; `tokens` are the prompt's token ids where it has them."""
+    """A prompt that the engine has rendered and counted; `tokens` are the prompt's token ids where it has them.
+
+    `sampled` is what `generate` has drawn for it; the engine adds to it before it yields what it made of it. Where it
+    holds something when `generate` begins, an earlier life of the turn had drawn that. `constrained` says that the
+    turn is under a grammar, which an engine starts anew with every call: it cannot go on in the middle of one.
+    """
 
     prompt: Prompt
     input_tokens: int
     tokens: Sequence[int] = ()
     rendered: str = ""
+    sampled: Sampled = msgspec.field(default_factory=Sampled)
+    constrained: bool = False
 
 
 class Engine(ABC):
@@ -95,9 +116,18 @@ class Engine(ABC):
             EngineUnavailableError: the engine cannot be asked now.
         """
 
+    @property
+    def fingerprint(self) -> str:
+        """What makes this model and its template what they are, so that a turn is gone on with by no other."""
+        return self.name
+
     @abstractmethod
     def generate(self, turn: PreparedTurn) -> AsyncGenerator[Sequence[Delta]]:
         """The deltas of one turn, in lists of what came together; the last delta is a `Stop`.
+
+        Where `turn.sampled` holds something already, the deltas of that come first, cut however it suits, without
+        being drawn again, and count against the limit of output tokens; then the turn goes on from there. The death
+        of the engine in the middle of a turn is outlived the same way, unless the turn is `constrained`.
 
         Raises:
             EngineError: the engine failed; what was yielded before stands.
