@@ -1,175 +1,113 @@
-"""The interface of a store, and the rows that go in and out of it.
+"""The interface of a store.
 
-Every method that touches a row takes a `Scope` first; a row of another tenant is the same as no row. Bodies are JSON
+Every method that touches a tenant's row takes a `Scope` first; a row of another tenant is the same as no row. The
+methods that take none are those of the server itself: who is alive, what is left over, keys and sweeps. Bodies are
 bytes that the store never looks into. A method that writes returns when the write is durable.
 
 A response is a row with its own new items and its output, and points to its parent: history is a walk, and storage
 grows by what a turn adds. A response that was deleted, evicted or has expired is *gone*: no look-up by id finds it and
 it cannot be chained to, but its items stay as long as a younger response that is not gone descends from it.
+
+A running response has an owner and a fence. Whoever takes it over raises the fence, and from then on every write with
+an older one is refused: an owner that was only slow cannot harm what its successor does.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from msgspec import Struct
+from antiphon.store.conversations import ConversationStore
+from antiphon.store.registers import Registers
+from antiphon.store.rows import (
+    ApiKey,
+    ChainTurn,
+    ClaimedResponse,
+    CodecKey,
+    Delivery,
+    EventBatch,
+    FinishedResponse,
+    IdempotencyRecord,
+    NewConversation,
+    NewDelivery,
+    NewResponse,
+    RunningResponse,
+    Scope,
+    StoredConversation,
+    StoredItem,
+    StoredResponse,
+    StoreLimits,
+    StoreStatus,
+)
 
 __all__ = [
+    "ApiKey",
     "ChainTurn",
+    "ClaimedResponse",
+    "CodecKey",
+    "Delivery",
+    "Doorbell",
     "EventBatch",
     "FinishedResponse",
-    "InterruptedResponse",
+    "IdempotencyRecord",
+    "NewConversation",
+    "NewDelivery",
     "NewResponse",
+    "ResponseStore",
+    "RunningResponse",
     "Scope",
     "Store",
     "StoreLimits",
     "StoreStatus",
+    "StoredConversation",
     "StoredItem",
     "StoredResponse",
 ]
 
-
-class Scope(Struct, frozen=True):
-    """Whose rows a call may see: a tenant, and the key that asked (for records, not for access)."""
-
-    tenant: str
-    key: str = ""
+Doorbell = Callable[[str, str], None]
+"""Told the tenant and the id of a response that another process wrote to: events, an end, or a new owner."""
 
 
-class StoreLimits(Struct, frozen=True):
-    """Bounds on stored responses (M41). None means no bound.
-
-    `max_entries` counts responses that are not gone, least recently used first out; `max_bytes` counts the bytes of
-    bodies and events of everything kept, gone ancestors included; `ttl_seconds` counts from creation.
-    """
-
-    max_entries: int | None = None
-    max_bytes: int | None = None
-    ttl_seconds: float | None = None
-
-
-class StoredItem(Struct, frozen=True):
-    """An item's id and its JSON."""
-
-    id: str
-    body: bytes
-
-
-class EventBatch(Struct, frozen=True):
-    """Consecutive events of one response as the exact SSE frames that were sent.
-
-    `body` is the frames one after another; `offsets[i]` is where the frame of event `first_sequence + i` begins.
-    """
-
-    first_sequence: int
-    body: bytes
-    offsets: Sequence[int]
-
-    @property
-    def last_sequence(self) -> int:
-        """The number of the batch's last event."""
-        return self.first_sequence + len(self.offsets) - 1
-
-
-class NewResponse(Struct, frozen=True):
-    """A response when it begins. `snapshot` is its object then; `input_items` are its own new items, in order."""
-
-    id: str
-    parent_id: str | None
-    status: str
-    created_at: int
-    snapshot: bytes
-    input_items: Sequence[StoredItem]
-
-
-class FinishedResponse(Struct, frozen=True):
-    """What ends a response: the final object, the output items in order and the events not yet appended."""
-
-    id: str
-    status: str
-    completed_at: int
-    snapshot: bytes
-    output_items: Sequence[StoredItem]
-    events: Sequence[EventBatch]
-
-
-class StoredResponse(Struct, frozen=True):
-    """A response as it stands in the store."""
-
-    id: str
-    parent_id: str | None
-    status: str
-    created_at: int
-    snapshot: bytes
-
-
-class ChainTurn(Struct, frozen=True):
-    """One response of a chain, with the JSON of its own input and output items."""
-
-    id: str
-    parent_id: str | None
-    status: str
-    input_items: Sequence[bytes]
-    output_items: Sequence[bytes]
-
-
-class InterruptedResponse(Struct, frozen=True):
-    """A response that was running when an earlier process ended."""
-
-    scope: Scope
-    response: StoredResponse
-    events: Sequence[EventBatch]
-
-
-class StoreStatus(Struct, frozen=True):
-    """For people and for metrics: where the store lies and what it holds."""
-
-    location: str
-    durable: bool
-    responses: int
-    items: int
-    bytes: int
-
-
-class Store(ABC):
-    """Keeps responses, their items and their events."""
-
-    @abstractmethod
-    async def open(self) -> None:
-        """Open it, creating or migrating it as needed.
-
-        Raises:
-            ConfigurationError: it cannot be opened; the message says why and what to do.
-        """
-
-    @abstractmethod
-    async def close(self) -> None:
-        """Finish what is under way and close it."""
-
-    @abstractmethod
-    async def status(self) -> StoreStatus:
-        """Where it lies and what it holds."""
+class ResponseStore(ABC):
+    """Responses, their items and their events."""
 
     @abstractmethod
     async def create_response(self, scope: Scope, response: NewResponse) -> None:
-        """Begin a response; it is durable, and found by id, when this returns."""
+        """Begin a response, with fence 1; it is durable, and found by id, when this returns.
+
+        Raises:
+            ConflictError: there is one by that id; or `conversation_locked`, another response runs in its conversation;
+                or `idempotency_key_in_use`, its idempotency key stands for another response that has not expired.
+        """
 
     @abstractmethod
     async def create_finished_response(self, scope: Scope, response: NewResponse, finished: FinishedResponse) -> None:
-        """Begin and end a response in one transaction, for answers that no one saw before their end."""
+        """Begin and end a response in one transaction, for answers that no one saw before their end.
+
+        Raises:
+            ConflictError: as `create_response`.
+        """
 
     @abstractmethod
-    async def append_events(self, scope: Scope, response_id: str, batch: EventBatch) -> None:
-        """Append a batch to a running response; a response that is gone or has ended is left as it is."""
+    async def append_events(
+        self, scope: Scope, response_id: str, batch: EventBatch, *, fence: int = 1, status: str | None = None
+    ) -> bool:
+        """Append a batch to a running response, and set its status where one is given.
+
+        False, and nothing is written, where the fence is not the row's, or the response is gone or has ended.
+
+        Raises:
+            ConflictError: the batch does not come right after the events that are there.
+        """
 
     @abstractmethod
     async def finish_response(self, scope: Scope, finished: FinishedResponse) -> bool:
-        """End a response, in one transaction: last events, output items, final object.
+        """End a response, in one transaction: last events, output items, final object, conversation, webhooks.
 
-        False, and nothing is written, where it has ended already (the first terminal state stays) or is gone. After
-        an attempt that raised, nothing of it is there, and the response can be ended by another one.
+        False, and nothing is written, where it has ended already (the first terminal state stays), is gone, or the
+        fence is not the row's. After an attempt that raised, nothing of it is there, and the response can be ended by
+        another one. Its plan and what was sampled are dropped.
         """
 
     @abstractmethod
@@ -178,7 +116,21 @@ class Store(ABC):
 
     @abstractmethod
     async def delete_response(self, scope: Scope, response_id: str) -> bool:
-        """Make a response gone; False where there is none by that id."""
+        """Make a response gone; False where there is none by that id.
+
+        Raises:
+            InvalidRequestError: `response_in_progress`, it is queued or in progress.
+        """
+
+    @abstractmethod
+    async def delete_chain(self, scope: Scope, response_id: str) -> list[str]:
+        """Make gone a response, its ancestors and all that descend from any of them; the ids of those that were not.
+
+        Empty where there is none by that id.
+
+        Raises:
+            InvalidRequestError: `response_in_progress`, one of them is queued or in progress; nothing is deleted.
+        """
 
     @abstractmethod
     async def chain(self, scope: Scope, response_id: str) -> list[ChainTurn]:
@@ -200,19 +152,12 @@ class Store(ABC):
         """The batches of a response that hold events after that number, in order; empty where there are none."""
 
     @abstractmethod
+    async def last_sequence(self, scope: Scope, response_id: str) -> int:
+        """The number of the last stored event of a response; -1 where there is none."""
+
+    @abstractmethod
     async def get_items(self, scope: Scope, item_ids: Sequence[str]) -> dict[str, bytes]:
         """The JSON of those items that exist and are kept, by id."""
-
-    @abstractmethod
-    def each_interrupted(self) -> AsyncGenerator[InterruptedResponse]:
-        """Of every tenant, the responses that an earlier process left queued or in progress, oldest first.
-
-        One is read when it is asked for, so that only its events are in memory; it may be ended before the next.
-        """
-
-    @abstractmethod
-    async def sweep(self, now: float) -> int:
-        """Make gone what has expired, and remove what nothing needs; the number of rows removed. `now` in seconds."""
 
     def retain(self, scope: Scope, response_id: str) -> AbstractContextManager[None]:
         """Keep the turns up to a response while one that descends from it is made but not stored yet.
@@ -221,3 +166,62 @@ class Store(ABC):
         between is a 404 at once, but the child's history stays whole. This one does nothing.
         """
         return nullcontext()
+
+
+class Store(ResponseStore, ConversationStore, Registers):
+    """Everything that a server keeps."""
+
+    shared: bool = False
+    """Whether other processes write to it too."""
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Open it, creating or migrating it as needed.
+
+        Raises:
+            ConfigurationError: it cannot be opened; the message says why and what to do.
+        """
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Finish what is under way and close it."""
+
+    @abstractmethod
+    async def status(self) -> StoreStatus:
+        """Where it lies and what it holds."""
+
+    @abstractmethod
+    async def sweep(self, now: float) -> int:
+        """Make gone what has expired, and remove what nothing needs; the number of rows removed. `now` in seconds.
+
+        Event logs whose time is over are removed too, idempotency records, and conversations by their limits.
+        """
+
+    @abstractmethod
+    async def join(self, owner: str) -> None:
+        """Enter a process as an owner of running responses; in a store of one process all earlier owners are gone."""
+
+    @abstractmethod
+    async def beat(self, owner: str) -> dict[str, int]:
+        """Raise an owner's counter; the counters of all owners that are not known to be gone.
+
+        A process that stands still keeps its place here: whoever sees that a counter does not move decides.
+        """
+
+    @abstractmethod
+    async def leave(self, owner: str) -> None:
+        """Take an owner out; what it ran waits for another one."""
+
+    @abstractmethod
+    async def orphans(self, owners: Collection[str]) -> list[RunningResponse]:
+        """Of every tenant, the running responses that none of these owners runs, oldest first."""
+
+    @abstractmethod
+    async def claim(self, scope: Scope, response_id: str, fence: int, owner: str) -> ClaimedResponse | None:
+        """Take a running response over: its fence is raised by one.
+
+        None where the fence is not the row's any more, or the response has ended or is gone.
+        """
+
+    def listen(self, doorbell: Doorbell) -> None:
+        """Ring for what other processes write; a help only, what was written is what counts. This one never rings."""
