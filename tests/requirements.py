@@ -1079,6 +1079,31 @@ PROJECT: tuple[Requirement, ...] = (
     ),
 )
 
+RESUME: tuple[Requirement, ...] = (
+    R(
+        "resume:restore",
+        "architecture, half-made turn",
+        "A log restored from its durable events goes on with the bytes that it would have had without the crash.",
+    ),
+    R(
+        "resume:suppress",
+        "architecture, fine print",
+        "A turn run again from its start adds only what its log does not hold, however it is cut.",
+    ),
+    R(
+        "resume:diverged",
+        "architecture, fine print",
+        "A turn that says something else when it is run again ends at the first difference.",
+    ),
+    R("machine:queued", "issue 3, Background", "A queued response is created, queued and then in progress."),
+    R(
+        "machine:steer",
+        "issue 3, WebSocket",
+        "A steered response ends as incomplete with that reason, and closes what is open.",
+    ),
+    R("machine:seal", "issue 3, Compaction", "Thinking is sealed when it closes, where it is to be sealed."),
+)
+
 REQUIREMENTS: tuple[Requirement, ...] = (
     *WIRE,
     *MACHINE,
@@ -1090,4 +1115,5 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *CLIENTS,
     *COMMAND_LINE,
     *PROJECT,
+    *RESUME,
 )

@@ -5,6 +5,8 @@ seconds to wait. `http` only serializes them (error envelope: responses-api 6.2,
 
     AntiphonError
     ├── ConfigurationError              the operator's fault; ends the process at start, never reaches a client
+    ├── OutboundError                   a request to elsewhere failed; whoever made it says what that means
+    │   └── OutboundRefusedError        its target may not be asked
     └── APIError                        answered in the envelope {"error": {message, type, param, code}}
         ├── InvalidRequestError         400 invalid_request_error
         │   ├── ContextOverflowError    400 context_length_exceeded, with both numbers
@@ -17,7 +19,8 @@ seconds to wait. `http` only serializes them (error envelope: responses-api 6.2,
         ├── PayloadTooLargeError        413 invalid_request_error
         ├── RateLimitError              429 rate_limit_error
         ├── InternalError               500 server_error
-        │   └── EngineError             500 server_error: the engine failed; after `response.created` it is `failed`
+        │   ├── EngineError             500 server_error: the engine failed; after `response.created` it is `failed`
+        │   └── DivergedError           500 resume_diverged: a turn that was run again said something else than before
         └── UnavailableError            503 server_error, with Retry-After
             ├── ServerBusyError         503 server_busy (M40)
             └── EngineUnavailableError  503 the engine is loading or restarting
@@ -34,12 +37,15 @@ __all__ = [
     "ConfigurationError",
     "ConflictError",
     "ContextOverflowError",
+    "DivergedError",
     "EngineError",
     "EngineUnavailableError",
     "InternalError",
     "InvalidRequestError",
     "MethodNotAllowedError",
     "NotFoundError",
+    "OutboundError",
+    "OutboundRefusedError",
     "PayloadTooLargeError",
     "PermissionDeniedError",
     "RateLimitError",
@@ -55,6 +61,14 @@ class AntiphonError(Exception):
 
 class ConfigurationError(AntiphonError):
     """A setting, a model file or a store cannot be used; the message says which and what to do."""
+
+
+class OutboundError(AntiphonError):
+    """A request to elsewhere failed; the message holds no URL, no address and no header, and may be logged."""
+
+
+class OutboundRefusedError(OutboundError):
+    """The target of a request to elsewhere may not be asked; nothing was sent (faults B2 17)."""
 
 
 class APIError(AntiphonError):
@@ -180,6 +194,12 @@ class InternalError(APIError):
 
 class EngineError(InternalError):
     """The engine failed before or while it generated."""
+
+
+class DivergedError(InternalError):
+    """A turn that was run again after a crash says something else than what was delivered of it (issue 3)."""
+
+    default_code = "resume_diverged"
 
 
 class UnavailableError(APIError):

@@ -38,6 +38,7 @@ HEADINGS: Mapping[str, str] = {
     "CLIENTS": "Clients",
     "COMMAND_LINE": "The command line",
     "PROJECT": "The project",
+    "RESUME": "Going on after a crash",
 }
 
 
@@ -52,6 +53,7 @@ EXAMPLES: Mapping[str, str] = {
     "Clients": "the openai package validates every object and event strictly; llm-comply",
     "The command line": "serve, chat, models, doctor; every setting as flag, variable and key",
     "The project": "docs that are run, a map of the modules, limits of size",
+    "Going on after a crash": "the same stream goes on with the next number; a turn run again says nothing twice",
 }
 """What a reader may know an area by."""
 

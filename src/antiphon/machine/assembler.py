@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final
 
+import msgspec
+from msgspec import Struct
+
 from antiphon.machine.deltas import (
     Delta,
     RawItemDelta,
@@ -32,7 +35,7 @@ from antiphon.protocol.response import (
     Usage,
 )
 
-__all__ = ["Assembler"]
+__all__ = ["Assembler", "Standing", "usage_of"]
 
 NOTHING: Final = ""
 TEXT: Final = "text"
@@ -42,12 +45,32 @@ FUNCTION: Final = "function"
 CUSTOM: Final = "custom"
 
 
+class Standing(Struct):
+    """Where an assembler stands between two deltas.
+
+    `kind` is what is open, empty for nothing, `item` the open item and `pieces` the text that has come of it, of its
+    last part; `logprobs` are those of that part. `calls`, `tokens` and `thinking` count the calls, and the deltas of
+    all kinds and of thinking.
+    """
+
+    kind: str = NOTHING
+    item: Any = None
+    output_index: int = -1
+    content_index: int = -1
+    pieces: list[str] = msgspec.field(default_factory=list[str])
+    logprobs: list[Logprob] = msgspec.field(default_factory=list[Logprob])
+    calls: int = 0
+    tokens: int = 0
+    thinking: int = 0
+
+
 class Assembler:
     """Turns the deltas of one turn into events of a log.
 
     `logprobs` says whether the request asked for them; `parallel_tool_calls` False lets only the first call of the
     turn through (responses-api 6.4). `input_tokens` are those of the prompt, for a turn that does not come to its end.
-    `whole_parts` gives each part one delta event, at its end, for answers that nobody sees before their end.
+    `whole_parts` gives each part one delta event, at its end, for answers that nobody sees before their end. `seal`
+    makes the `encrypted_content` of a reasoning item from its text, when it closes.
     """
 
     def __init__(
@@ -58,8 +81,10 @@ class Assembler:
         parallel_tool_calls: bool = True,
         input_tokens: int = 0,
         whole_parts: bool = False,
+        seal: Callable[[str], str] | None = None,
     ) -> None:
         self._log = log
+        self._seal = seal
         self._whole_parts = whole_parts
         self._keep_logprobs = logprobs
         self._parallel = parallel_tool_calls
@@ -76,6 +101,29 @@ class Assembler:
         self._tokens = 0
         self._thinking = 0
         self.stopped: Stop | None = None
+
+    @property
+    def parallel_tool_calls(self) -> bool:
+        """Whether a turn may have more than one call."""
+        return self._parallel
+
+    @property
+    def open_logprobs(self) -> int:
+        """How many log probabilities the open text part has; 0 where none is open."""
+        return len(self._logprobs) if self._open == TEXT else 0
+
+    def take_up(self, standing: Standing) -> None:
+        """Go on where an earlier life of this assembler stood; its events are in the log."""
+        self._open = standing.kind
+        self._item = standing.item
+        self._item_id = "" if standing.item is None else standing.item.id
+        self._output_index = standing.output_index
+        self._content_index = standing.content_index
+        self._pieces = standing.pieces
+        self._logprobs = standing.logprobs
+        self._calls = standing.calls
+        self._tokens = standing.tokens
+        self._thinking = standing.thinking
 
     def feed(self, deltas: Sequence[Delta]) -> bool:
         """Take deltas in; True when the turn has ended, by a `Stop` or because no further call is allowed."""
@@ -113,6 +161,11 @@ class Assembler:
         """Close what is open as `incomplete` and end the response as `cancelled`."""
         self._close("incomplete")
         self._log.cancel(self._usage_so_far())
+
+    def steer(self) -> None:
+        """Close what is open as `incomplete` and end the response as `incomplete`, because its client steers it."""
+        self._close("incomplete")
+        self._log.incomplete("steered", self._usage_so_far())
 
     def _usage_so_far(self) -> Usage:
         """What a turn that did not come to its end used: each delta that was seen counts for a token."""
@@ -240,12 +293,14 @@ class Assembler:
         if self._open in (FUNCTION, CUSTOM):
             self._close_call(status)
         else:
-            self._close_part()
+            text = self._close_part()
+            if self._open == REASONING and self._seal is not None:
+                self._item.encrypted_content = self._seal(text)
         self._item.status = status
         self._log.append(e.OutputItemDone(output_index=self._output_index, item=self._item))
         self._open = NOTHING
 
-    def _close_part(self) -> None:
+    def _close_part(self) -> str:
         text = self._whole_text()
         place = (self._item_id, self._output_index, self._content_index)
         if self._open == TEXT:
@@ -258,6 +313,7 @@ class Assembler:
             self._log.append(e.ReasoningTextDone(*place, text))
             part = ReasoningText(text=text)
         self._log.append(e.ContentPartDone(*place, part))
+        return text
 
     def _whole_text(self) -> str:
         text = "".join(self._pieces)

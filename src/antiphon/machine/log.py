@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import UNSET
+
 from antiphon.machine.fold import Fold
 from antiphon.machine.transitions import Transitions
 from antiphon.protocol import events as e
@@ -14,7 +16,7 @@ from antiphon.protocol.json import encode
 from antiphon.protocol.response import IncompleteDetails, Response, ResponseError, Usage, output_text
 from antiphon.protocol.sse import encode_frame
 
-__all__ = ["Deltas", "EventLog"]
+__all__ = ["Deltas", "EventLog", "frame_parts"]
 
 _NAMES: dict[type, bytes] = {kind: kind.TYPE.encode() for kind in e.Event.__args__}
 
@@ -28,6 +30,11 @@ _OPEN_RESPONSES_NAMES: dict[type, bytes] = {
     e.ReasoningTextDone: b"response.reasoning.done",
 }
 """What the Open Responses dialect calls the raw reasoning events (responses-api 8.4)."""
+
+_OPENAI_NAMES: dict[bytes, bytes] = {renamed: _NAMES[kind] for kind, renamed in _OPEN_RESPONSES_NAMES.items()}
+
+_EVENT = b"event: "
+_DATA = b"\ndata: "
 
 
 class Deltas:
@@ -72,6 +79,11 @@ class EventLog:
         """Whether the terminal event has been appended."""
         return self._transitions.ended
 
+    @property
+    def can_go_on(self) -> bool:
+        """Whether the log stands between two steps, so that an assembler can go on from here."""
+        return self._transitions.between_steps
+
     def append(self, event: Any) -> None:
         """Number, check, fold and encode one event.
 
@@ -92,10 +104,32 @@ class EventLog:
         self._transitions.move(event)
         return Deltas(self.frames, self._encode(event), self._fold.pieces(event))
 
-    def open(self) -> None:
-        """Append `response.created` and `response.in_progress`."""
+    def open(self, queued: bool = False) -> None:
+        """Append `response.created` and `response.in_progress`, or `response.queued` where the response has to wait."""
+        if queued:
+            self.response.status = "queued"
         self.append(e.ResponseCreated(response=self.response))
+        if queued:
+            self.append(e.ResponseQueued(response=self.response))
+        else:
+            self.append(e.ResponseInProgress(response=self.response))
+
+    def start(self) -> None:
+        """Append the `response.in_progress` of a response that was queued."""
+        self.response.status = "in_progress"
         self.append(e.ResponseInProgress(response=self.response))
+
+    def take_up(self, frame: bytes, event: Any) -> None:
+        """Append an event of an earlier life of this log, with the exact bytes that it had then.
+
+        Raises:
+            IllegalTransitionError: the event may not come here; the log is unchanged.
+        """
+        self._transitions.move(event)
+        if isinstance(event, e.ResponseCreated):
+            self.response = event.response
+        self.frames.append(frame)
+        self._fold.apply(event)
 
     def snapshot(self) -> Response:
         """The response as it stands after the last event."""
@@ -138,9 +172,10 @@ class EventLog:
         if self.response.status == "failed":
             self.frames.pop()
         response = self.response
-        response.status = "in_progress"
-        response.error = response.incomplete_details = response.completed_at = response.usage = None
         self._transitions.reopen()
+        response.status = "queued" if self._transitions.queued else "in_progress"
+        response.error = response.incomplete_details = response.completed_at = response.usage = None
+        response.output_text = UNSET
 
     def _end(self, kind: type[Any], usage: Usage | None) -> None:
         self.response.usage = usage
@@ -155,3 +190,19 @@ class EventLog:
         if renamed is None:
             return encode_frame(name, data)
         return encode_frame(renamed, data.replace(name, renamed, 1))
+
+
+def frame_parts(frame: bytes) -> tuple[bytes, bytes]:
+    """The name and the data of the event in a frame, with OpenAI's names whatever the dialect of the log.
+
+    Raises:
+        ValueError: this is no frame of a log.
+    """
+    head, found, data = frame.partition(_DATA)
+    if not found or not head.startswith(_EVENT) or not data.endswith(b"\n\n"):
+        raise ValueError("this is no frame of a log")
+    name = head.removeprefix(_EVENT)
+    original = _OPENAI_NAMES.get(name)
+    if original is None:
+        return name, data[:-2]
+    return original, data[:-2].replace(name, original, 1)

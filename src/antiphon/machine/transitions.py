@@ -116,6 +116,7 @@ class Transitions:
 
     def __init__(self) -> None:
         self._response = NEW
+        self._before_end = NEW
         self._items: list[str] = []
         self._ids: list[str] = []
         self._parts: dict[tuple[bool, int, int], str] = {}
@@ -127,9 +128,25 @@ class Transitions:
         """Whether the terminal event has come."""
         return self._response == ENDED
 
+    @property
+    def queued(self) -> bool:
+        """Whether the response waits for its turn."""
+        return self._response == QUEUED
+
+    @property
+    def between_steps(self) -> bool:
+        """Whether no opening or closing sequence is half done: what is open can take more, or something new begins."""
+        if self._open_items == 0:
+            return self._response not in (FAILING, ENDED)
+        state = self._items[-1]
+        if state in ("function call", "custom call"):
+            return True
+        taking = [part for part in self._parts.items() if part[0][1] == len(self._items) - 1]
+        return bool(taking) and taking[-1][1] in ("text", "refusal", "reasoning")
+
     def reopen(self) -> None:
-        """Go back to before the terminal event, which nobody has seen."""
-        self._response = IN_PROGRESS
+        """Go back to before the terminal event, and the `error` before it, which nobody has seen."""
+        self._response = self._before_end
 
     def move(self, event: object) -> None:
         """Check an event and move the state of its subject.
@@ -156,6 +173,8 @@ class Transitions:
             raise IllegalTransitionError(f"{kind.__name__} while the response is {self._response}")
         if following == ENDED and self._open_items:
             raise IllegalTransitionError(f"{kind.__name__} while {self._open_items} items are open")
+        if following in (FAILING, ENDED) and self._response != FAILING:
+            self._before_end = self._response
         self._response = following
 
     def _running(self, kind: type) -> None:

@@ -32,6 +32,8 @@ ERROR_CODES = frozenset(
     {
         "server_error",
         "server_restarted",
+        "model_changed",
+        "resume_diverged",
         "rate_limit_exceeded",
         "invalid_prompt",
         "vector_store_timeout",
@@ -51,7 +53,11 @@ ERROR_CODES = frozenset(
         "image_file_not_found",
     }
 )
-"""The codes that `error` of a response may hold: OpenAI's, and ours for a restart that it could not outlive."""
+"""The codes that `error` of a response may hold: OpenAI's, and ours for a restart that it could not outlive.
+
+`server_restarted` ends a foreground response, or one that nothing can go on with; `model_changed` one whose model or
+chat template is not what it was; `resume_diverged` one that, run again, said something else than before (issue 3).
+"""
 
 OutputItem = Item
 """An item under `output`."""

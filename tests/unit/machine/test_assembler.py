@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import UNSET
 
+from antiphon.machine.assembler import Assembler
 from antiphon.machine.deltas import ReasoningDelta, RefusalDelta, Stop, TextDelta, ToolCallDelta, ToolCallStart
 from antiphon.machine.log import EventLog
 from antiphon.machine.transitions import IllegalTransitionError
 from antiphon.protocol import events as e
+from antiphon.protocol.json import encode
 from antiphon.protocol.response import Response, ResponseError
 from support.programs import USAGE, events_of, run_program
 
@@ -122,10 +125,67 @@ def test_an_end_that_could_not_be_stored_is_taken_back_and_becomes_failed(ending
     assert log.response.incomplete_details is None
 
 
+@pytest.mark.requirement("machine:queued")
+def test_a_queued_response_is_created_queued_and_then_in_progress():
+    log = EventLog(Response(id="resp_x", created_at=1, model="m"))
+    log.open(queued=True)
+    log.start()
+    assert [(event.TYPE.removeprefix("response."), event.response.status) for event in events_of(log.frames)] == [
+        ("created", "queued"),
+        ("queued", "queued"),
+        ("in_progress", "in_progress"),
+    ]
+    with pytest.raises(IllegalTransitionError):
+        log.start()
+
+
+@pytest.mark.requirement("machine:queued", "machine:retract")
+@pytest.mark.parametrize("ending", ["fail", "cancel", "steer"])
+def test_a_queued_response_can_end_and_its_end_can_be_taken_back(ending):
+    log = EventLog(Response(id="resp_x", created_at=1, model="m"))
+    log.open(queued=True)
+    before = list(log.frames)
+    assembler = Assembler(log)
+    arguments = (ResponseError("server_error", "It broke."),) if ending == "fail" else ()
+    getattr(assembler, ending)(*arguments)
+    statuses = {"fail": "failed", "cancel": "cancelled", "steer": "incomplete"}
+    assert events_of(log.frames)[-1].response.status == statuses[ending]
+    log.retract_end()
+    assert (log.frames, log.ended, log.response.status) == (before, False, "queued")
+    log.start()
+    assert encode(events_of(log.frames)[-1].response) == encode(Response(id="resp_x", created_at=1, model="m"))
+
+
+@pytest.mark.requirement("machine:steer")
+def test_a_steered_response_ends_as_incomplete_with_what_it_has():
+    log = EventLog(Response(id="resp_x", created_at=1, model="m"))
+    log.open()
+    assembler = Assembler(log, input_tokens=7)
+    assembler.feed([ReasoningDelta("hm"), TextDelta("a")])
+    assembler.steer()
+    final = events_of(log.frames)[-1]
+    assert isinstance(final, e.ResponseIncomplete)
+    assert (final.response.status, final.response.incomplete_details.reason) == ("incomplete", "steered")
+    assert [item.status for item in final.response.output] == ["completed", "incomplete"]
+    assert (final.response.usage.input_tokens, final.response.usage.output_tokens) == (7, 2)
+
+
+@pytest.mark.requirement("machine:seal")
+@pytest.mark.parametrize("whole_parts", [False, True])
+def test_thinking_is_sealed_when_it_closes(whole_parts):
+    log = EventLog(Response(id="resp_x", created_at=1, model="m"))
+    log.open()
+    assembler = Assembler(log, whole_parts=whole_parts, seal=lambda text: f"sealed {text}")
+    assembler.feed([ReasoningDelta("h"), ReasoningDelta("m"), TextDelta("a")])
+    assembler.cancel()
+    items = [(type(event), event.item) for event in events_of(log.frames) if hasattr(event, "item")]
+    assert [item.encrypted_content for _, item in items[:2]] == [UNSET, "sealed hm"]
+    assert log.response.output[0].encrypted_content == "sealed hm"
+    assert not hasattr(log.response.output[1], "encrypted_content")
+
+
 @pytest.mark.requirement("machine:transitions")
 def test_a_turn_that_has_not_stopped_cannot_be_finished():
-    from antiphon.machine.assembler import Assembler
-
     log = EventLog(Response(id="resp_x", created_at=1, model="m"))
     log.open()
     assembler = Assembler(log)

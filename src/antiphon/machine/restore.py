@@ -1,0 +1,160 @@
+"""A half-made response, made whole again from its durable events, so that it goes on where it stood.
+
+The events of a stored response are enough: the log that is restored has the same frames, and what comes next has the
+next number, the ids of what is open and the indexes that it would have had without the crash (architecture, "half-made
+turn after a crash").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.machine.assembler import CUSTOM, FUNCTION, REASONING, REFUSAL, TEXT, Assembler, Standing
+from antiphon.machine.log import EventLog, frame_parts
+from antiphon.machine.suppressor import Suppressor, segments_of
+from antiphon.protocol import events as e
+from antiphon.protocol.events import decode_event
+from antiphon.protocol.items import CustomToolCall, FunctionCall
+from antiphon.protocol.parts import Logprob, Refusal, StreamLogprob, TopLogprob
+from antiphon.protocol.response import Response
+
+__all__ = ["Restored", "restore"]
+
+_ADDED = e.OutputItemAdded.TYPE.encode()
+_DONE = e.OutputItemDone.TYPE.encode()
+_DELTAS = (
+    e.OutputTextDelta,
+    e.RefusalDelta,
+    e.ReasoningTextDelta,
+    e.FunctionCallArgumentsDelta,
+    e.CustomToolCallInputDelta,
+)
+
+
+class _RawItemEvent(Struct):
+    output_index: int
+    sequence_number: int
+    item: dict[str, Any]
+
+
+_raw_item = msgspec.json.Decoder(_RawItemEvent)
+
+
+class Restored(Struct, frozen=True):
+    """A log that stands where its durable events end, and the assembler that goes on with it."""
+
+    log: EventLog
+    assembler: Assembler
+
+    def suppressor(self, first_item: int = 0) -> Suppressor:
+        """What keeps a turn that yields its deltas from its start again from saying anything twice.
+
+        `first_item` is the `output_index` at which the turn began: the items before it are none of its own.
+        """
+        segments = segments_of(self.log.snapshot().output[first_item:])
+        return Suppressor(
+            segments, open_logprobs=self.assembler.open_logprobs, parallel_tool_calls=self.assembler.parallel_tool_calls
+        )
+
+
+def restore(
+    frames: Sequence[bytes],
+    dialect: str = "openai",
+    *,
+    logprobs: bool = False,
+    parallel_tool_calls: bool = True,
+    input_tokens: int = 0,
+    whole_parts: bool = False,
+    seal: Callable[[str], str] | None = None,
+) -> Restored:
+    """The log whose first events are these frames, which end between two feeds of its assembler.
+
+    The other arguments are those that log and assembler had before. Bytes of log probabilities are not in the events
+    of an open part: they are taken from the tokens' text.
+
+    Raises:
+        ValueError: the frames are no beginning of a log, or end where nothing can go on.
+        IllegalTransitionError: they do not follow each other.
+    """
+    if not frames:
+        raise ValueError("a log without events cannot be restored")
+    log = EventLog(Response(id="", created_at=0, model=""), dialect)
+    standing = Standing()
+    for frame, event in _events(frames):
+        if event.sequence_number != len(log.frames):
+            raise ValueError(f"event {len(log.frames)} is missing")
+        log.take_up(frame, event)
+        _follow(standing, event)
+    if not log.can_go_on:
+        raise ValueError("the log ends where nothing can go on")
+    response = log.snapshot()
+    standing.output_index = len(response.output) - 1
+    if standing.kind:
+        standing.item = response.output[-1]
+    assembler = Assembler(
+        log,
+        logprobs=logprobs,
+        parallel_tool_calls=parallel_tool_calls,
+        input_tokens=input_tokens,
+        whole_parts=whole_parts,
+        seal=seal,
+    )
+    assembler.take_up(standing)
+    return Restored(log, assembler)
+
+
+def _events(frames: Sequence[bytes]) -> Iterator[tuple[bytes, Any]]:
+    """Each frame with its event; an item that ends where it begins is a raw one and stays the object that it is."""
+    parts = [frame_parts(frame) for frame in frames]
+    for place, (name, data) in enumerate(parts):
+        raw: tuple[type[Any], bool] | None = None
+        if name == _ADDED:
+            raw = e.OutputItemAdded, place + 1 < len(parts) and parts[place + 1][0] == _DONE
+        elif name == _DONE:
+            raw = e.OutputItemDone, place > 0 and parts[place - 1][0] == _ADDED
+        if raw is not None and raw[1]:
+            read = _raw_item.decode(data)
+            yield frames[place], raw[0](read.output_index, read.item, read.sequence_number)
+        else:
+            yield frames[place], decode_event(data)
+
+
+def _follow(standing: Standing, event: Any) -> None:
+    """Move what an assembler knows by one event."""
+    if isinstance(event, _DELTAS):
+        standing.tokens += 1
+        standing.thinking += isinstance(event, e.ReasoningTextDelta)
+        if isinstance(event, e.OutputTextDelta):
+            standing.logprobs += [_with_bytes(entry) for entry in event.logprobs]
+        standing.pieces.append(event.delta)
+    elif isinstance(event, e.ContentPartAdded):
+        _open_part(standing, event)
+    elif isinstance(event, e.OutputItemAdded):
+        standing.pieces = []
+        if isinstance(event.item, FunctionCall | CustomToolCall):
+            standing.kind = CUSTOM if isinstance(event.item, CustomToolCall) else FUNCTION
+            standing.calls += 1
+    elif isinstance(event, e.OutputItemDone):
+        standing.kind = ""
+        standing.pieces = []
+
+
+def _open_part(standing: Standing, event: e.ContentPartAdded) -> None:
+    standing.content_index = event.content_index
+    standing.pieces = []
+    if event.part.__struct_config__.tag == "reasoning_text":
+        standing.kind = REASONING
+    elif isinstance(event.part, Refusal):
+        standing.kind = REFUSAL
+    else:
+        standing.kind = TEXT
+        standing.logprobs = []
+
+
+def _with_bytes(entry: StreamLogprob) -> Logprob:
+    top = [TopLogprob(other.token, list(other.token.encode()), other.logprob) for other in entry.top_logprobs]
+    return Logprob(entry.token, list(entry.token.encode()), entry.logprob, top)

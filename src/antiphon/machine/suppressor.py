@@ -1,0 +1,230 @@
+"""Keeps a turn that is run again from its start from saying twice what its log already holds.
+
+The deltas may be cut in other places than before; only what they add up to is compared. What goes beyond the log is
+passed on, and at the first difference the turn is given up: what was delivered is never contradicted (architecture,
+"half-made turn after a crash").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, cast
+
+from msgspec import UNSET, Struct
+
+from antiphon.errors import DivergedError
+from antiphon.machine.assembler import CUSTOM, FUNCTION, REASONING, REFUSAL, TEXT
+from antiphon.machine.deltas import (
+    Delta,
+    RawItemDelta,
+    ReasoningDelta,
+    RefusalDelta,
+    Stop,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallStart,
+)
+from antiphon.protocol.items import CustomToolCall, FunctionCall, Message, Reasoning
+from antiphon.protocol.parts import Logprob, Refusal
+
+__all__ = ["Segment", "Suppressor", "segments_of"]
+
+RAW: Final = "raw"
+
+_KINDS: dict[type, str] = {TextDelta: TEXT, RefusalDelta: REFUSAL, ReasoningDelta: REASONING}
+
+
+class Segment(Struct):
+    """A part, a call or a whole raw item that the log holds; `whole` says that it takes no more."""
+
+    kind: str
+    text: str = ""
+    name: str = ""
+    namespace: str | None = None
+    body: Any = None
+    whole: bool = True
+
+
+def segments_of(output: Sequence[Any]) -> list[Segment]:
+    """What the items under `output` hold, in the order in which it was generated."""
+    segments: list[Segment] = []
+    for item in output:
+        if isinstance(item, Message) and not isinstance(item.content, str):
+            segments += [_part_segment(part) for part in item.content]
+        elif isinstance(item, Reasoning):
+            segments += [Segment(REASONING, part.text) for part in item.content or ()]
+        elif isinstance(item, FunctionCall):
+            segments.append(Segment(FUNCTION, item.arguments, item.name, _namespace(item)))
+        elif isinstance(item, CustomToolCall):
+            segments.append(Segment(CUSTOM, item.input, item.name, _namespace(item)))
+        else:
+            segments.append(Segment(RAW, body=item))
+    if segments and getattr(output[-1], "status", None) == "in_progress":
+        segments[-1].whole = False
+    return segments
+
+
+def _namespace(call: FunctionCall | CustomToolCall) -> str | None:
+    return None if call.namespace is UNSET else call.namespace
+
+
+def _part_segment(part: Any) -> Segment:
+    return Segment(REFUSAL, part.refusal) if isinstance(part, Refusal) else Segment(TEXT, part.text)
+
+
+class Suppressor:
+    """Compares the deltas of one turn with the segments that its log holds.
+
+    `open_logprobs` is how many log probabilities the open text part has; `parallel_tool_calls` as the assembler has it:
+    calls that it leaves out are in no log.
+    """
+
+    def __init__(
+        self, segments: Sequence[Segment], *, open_logprobs: int = 0, parallel_tool_calls: bool = True
+    ) -> None:
+        self._segments = segments
+        self._parallel = parallel_tool_calls
+        self._left_logprobs = open_logprobs
+        self._next = 0
+        self._current: Segment | None = None
+        self._matched = 0
+        self._calls = 0
+        self._caught_up = False
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether something new has been passed on; from then on everything is."""
+        return self._caught_up
+
+    def feed(self, deltas: Sequence[Delta]) -> list[Delta]:
+        """Those of the deltas, or of their ends, that are not in the log yet.
+
+        Raises:
+            DivergedError: the turn says something else than the log, or ends before it.
+        """
+        fresh: list[Delta] = []
+        for delta in deltas:
+            passed = delta if self._caught_up else self._compare(delta)
+            if passed is not None:
+                fresh.append(passed)
+        return fresh
+
+    def _compare(self, delta: Delta) -> Delta | None:
+        if isinstance(delta, TextDelta | ReasoningDelta | RefusalDelta):
+            return self._text(delta)
+        if isinstance(delta, ToolCallDelta):
+            return self._arguments(delta)
+        if isinstance(delta, ToolCallStart):
+            return self._call(delta)
+        self._leave()
+        if self._next == len(self._segments):
+            return self._pass(delta)
+        if isinstance(delta, Stop):
+            raise _diverged("it ends before")
+        self._raw_item(delta)
+        return None
+
+    def _text(self, delta: TextDelta | ReasoningDelta | RefusalDelta) -> Delta | None:
+        if not delta.text and not (isinstance(delta, TextDelta) and delta.logprobs):
+            return None
+        kind = _KINDS[type(delta)]
+        if self._current is None or self._current.kind != kind:
+            self._leave()
+            if self._next == len(self._segments):
+                return self._pass(delta)
+            self._enter(kind)
+        return self._match(delta)
+
+    def _arguments(self, delta: ToolCallDelta) -> Delta | None:
+        # The arguments of a call that was left out, or of none, are in no log.
+        if self._current is None or self._current.kind not in (FUNCTION, CUSTOM) or not delta.text:
+            return None
+        return self._match(delta)
+
+    def _call(self, delta: ToolCallStart) -> Delta | None:
+        self._leave()
+        if self._next == len(self._segments):
+            return self._pass(delta)
+        if self._calls and not self._parallel:
+            return None
+        self._calls += 1
+        segment = self._enter(CUSTOM if delta.custom else FUNCTION)
+        if (segment.name, segment.namespace) != (delta.name, delta.namespace):
+            raise _diverged("it calls another tool")
+        return None
+
+    def _raw_item(self, delta: RawItemDelta) -> None:
+        held = self._enter(RAW).body
+        self._current = None
+        body = delta.body
+        if not body.get("id") and isinstance(held, dict):
+            body = {**body, "id": cast("dict[str, Any]", held).get("id")}
+        if body != held:
+            raise _diverged("it has another item")
+
+    def _match(self, delta: TextDelta | ReasoningDelta | RefusalDelta | ToolCallDelta) -> Delta | None:
+        """Compare text with what is left of the current segment; the result is what goes beyond it."""
+        segment = self._current
+        assert segment is not None  # noqa: S101 - the callers have entered one
+        text = delta.text
+        held = segment.text[self._matched : self._matched + len(text)]
+        if not text.startswith(held):
+            raise _diverged("it has another text")
+        self._matched += len(held)
+        rest = text[len(held) :]
+        entries = delta.logprobs if isinstance(delta, TextDelta) else None
+        if not rest and not self._only_new_entries(segment, text, entries):
+            self._left_logprobs -= len(entries or ()) if self._is_last(segment) else 0
+            return None
+        if not self._is_last(segment) or segment.whole:
+            raise _diverged("it has more text")
+        if isinstance(delta, TextDelta):
+            return self._pass(TextDelta(rest, _of_end(delta.logprobs, len(rest)) if held else delta.logprobs))
+        return self._pass(type(delta)(rest))
+
+    def _only_new_entries(self, segment: Segment, text: str, entries: list[Logprob] | None) -> bool:
+        """Whether this is nothing but log probabilities that the log does not have."""
+        if text or not entries or not self._is_last(segment):
+            return False
+        return self._matched == len(segment.text) and len(entries) > self._left_logprobs
+
+    def _is_last(self, segment: Segment) -> bool:
+        return segment is self._segments[-1]
+
+    def _enter(self, kind: str) -> Segment:
+        segment = self._segments[self._next]
+        if segment.kind != kind:
+            raise _diverged(f"it has a {kind} where there was a {segment.kind}")
+        self._next += 1
+        self._current = segment
+        self._matched = 0
+        return segment
+
+    def _leave(self) -> None:
+        """The turn is done with the current segment: the log must not hold more of it."""
+        segment, self._current = self._current, None
+        if segment is None or self._matched == len(segment.text):
+            return
+        # The log closes a call without arguments with an empty object.
+        if segment.kind == FUNCTION and segment.whole and not self._matched and segment.text == "{}":
+            return
+        raise _diverged("it has less text")
+
+    def _pass(self, delta: Delta) -> Delta:
+        self._caught_up = True
+        return delta
+
+
+def _of_end(entries: list[Logprob] | None, length: int) -> list[Logprob] | None:
+    """The log probabilities of the tokens that reach into so many last characters of a delta."""
+    if entries is None:
+        return None
+    start = len(entries)
+    while start and length > 0:
+        start -= 1
+        length -= len(entries[start].token)
+    return entries[start:]
+
+
+def _diverged(how: str) -> DivergedError:
+    return DivergedError(f"The turn was run again after a crash and says something else than before: {how}.")
