@@ -1104,6 +1104,37 @@ RESUME: tuple[Requirement, ...] = (
     R("machine:seal", "issue 3, Compaction", "Thinking is sealed when it closes, where it is to be sealed."),
 )
 
+OUTBOUND: tuple[Requirement, ...] = (
+    R(
+        "outbound:denied",
+        "faults B2 17",
+        "What is not on the public internet, or could be read in two ways, is refused before a packet is sent.",
+    ),
+    R(
+        "outbound:allowed",
+        "issue 3, Background",
+        "Hosts, addresses and networks of --allow-outbound may be asked, and nothing beside them.",
+    ),
+    R("outbound:rebinding", "faults B2 17", "The address that was vetted is the one that is connected to."),
+    R(
+        "outbound:redirects",
+        "faults B3 32 and 40",
+        "No redirect is followed unasked; each hop is vetted, and another origin gets none of the headers.",
+    ),
+    R(
+        "outbound:environment",
+        "issue 3, Background",
+        "No proxy, credential or cookie but the caller's own goes into a request.",
+    ),
+    R("outbound:bounded", "faults B2 17", "Time and size of an answer are bounded, lookups included."),
+    R("outbound:errors", "faults B3 17", "What goes wrong is one error without URL, address or secret."),
+    R(
+        "outbound:certificate",
+        "faults B2 17",
+        "A certificate is checked by the name, though the vetted address is connected to.",
+    ),
+)
+
 REQUIREMENTS: tuple[Requirement, ...] = (
     *WIRE,
     *MACHINE,
@@ -1116,4 +1147,5 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *COMMAND_LINE,
     *PROJECT,
     *RESUME,
+    *OUTBOUND,
 )
