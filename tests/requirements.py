@@ -1095,6 +1095,16 @@ RESUME: tuple[Requirement, ...] = (
         "architecture, fine print",
         "A turn that says something else when it is run again ends at the first difference.",
     ),
+    R(
+        "resume:scripted",
+        "issue 3, Crash",
+        "A scripted turn says what it has drawn, and goes on from there without drawing it again.",
+    ),
+    R(
+        "resume:constrained",
+        "architecture, fine print",
+        "A turn under a format or a forced call starts anew, since a grammar begins with every call.",
+    ),
     R("machine:queued", "issue 3, Background", "A queued response is created, queued and then in progress."),
     R(
         "machine:steer",
@@ -1135,6 +1145,43 @@ OUTBOUND: tuple[Requirement, ...] = (
     ),
 )
 
+KEYS: tuple[Requirement, ...] = (
+    R("keys:secret", "issue 3, Keys", "A secret is 256 random bits; the store has its SHA-256 digest and not it."),
+    R("keys:lookup", "issue 3, Keys", "A key is looked up by digest, once a second however busy it is."),
+    R("keys:lookup:guesses", "issue 3, Keys", "Guessed secrets are bounded in memory and push no known key out."),
+    R("keys:any", "issue 3, Keys", "A credential is needed once the store has a key, for as long as the server runs."),
+    R("keys:revoked", "issue 3, Keys", "A revoked key stops working within two seconds, and leaves no one let in."),
+    R("keys:limits:requests", "operations C1", "So many requests a minute for a key; more are a 429 that says when."),
+    R("keys:limits:tokens", "operations C1", "So many tokens a minute, taken at the end and looked at at the start."),
+    R("keys:limits:headers", "operations C1", "A key with limits is told what is left, with times as Go writes them."),
+    R(
+        "keys:limits:models",
+        "issue 3, Keys",
+        "A model that a key may not use is a 404 like an unknown one, by any name.",
+    ),
+    R("keys:limits:unknown", "issue 3, Keys", "Limits that cannot be read are refused, never taken for none."),
+    R("encryption:seal", "issue 3, Encryption", "A sealed body shows nothing and opens again."),
+    R("encryption:bodies", "issue 3, Encryption", "Everything that was said lies sealed in the store."),
+    R("encryption:plain", "issue 3, Encryption", "Ids, states and times stay plain."),
+    R("encryption:moved", "issue 3, Encryption", "A body that was moved to another row, kind or tenant does not open."),
+    R("encryption:changed", "issue 3, Encryption", "A body of which any byte was changed or cut off does not open."),
+    R("encryption:keys", "issue 3, Encryption", "A tenant's key opens with the master key and for that tenant only."),
+    R("encryption:keys:bounded", "issue 3, Encryption", "Only so many tenants' keys are held in memory."),
+    R(
+        "encryption:settings",
+        "issue 3, Encryption",
+        "The master key comes from a file or a setting and is never repeated.",
+    ),
+    R("encryption:open", "issue 3, Encryption", "A store opens with its own master key and not otherwise."),
+    R(
+        "encryption:tenant:delete",
+        "issue 3, Encryption",
+        "With its key destroyed, copies of a tenant's rows do not open.",
+    ),
+    R("encryption:tenant:race", "issue 3, Encryption", "Servers that meet a new tenant at once share its key."),
+    R("encryption:webhooks", "issue 3, Encryption", "A webhook that cannot be read again is dropped and logged."),
+)
+
 REQUIREMENTS: tuple[Requirement, ...] = (
     *WIRE,
     *MACHINE,
@@ -1148,4 +1195,5 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *PROJECT,
     *RESUME,
     *OUTBOUND,
+    *KEYS,
 )

@@ -18,6 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
+from antiphon.errors import ConfigurationError
 from antiphon.store.conversations import ConversationStore
 from antiphon.store.registers import Registers
 from antiphon.store.rows import (
@@ -42,6 +43,7 @@ from antiphon.store.rows import (
 )
 
 __all__ = [
+    "SERVER",
     "ApiKey",
     "ChainTurn",
     "ClaimedResponse",
@@ -64,6 +66,9 @@ __all__ = [
     "StoredItem",
     "StoredResponse",
 ]
+
+SERVER = "antiphon:server"
+"""The name under which a store that is sealed has the server's own key; no tenant can be named so."""
 
 Doorbell = Callable[[str, str], None]
 """Told the tenant and the id of a response that another process wrote to: events, an end, or a new owner."""
@@ -174,6 +179,9 @@ class Store(ResponseStore, ConversationStore, Registers):
     shared: bool = False
     """Whether other processes write to it too."""
 
+    sealed: bool = False
+    """Whether bodies come in sealed (see `sealed.py`); set before it is opened."""
+
     @abstractmethod
     async def open(self) -> None:
         """Open it, creating or migrating it as needed.
@@ -222,6 +230,18 @@ class Store(ResponseStore, ConversationStore, Registers):
 
         None where the fence is not the row's any more, or the response has ended or is gone.
         """
+
+    async def refuse_sealed(self) -> None:
+        """For the end of `open`: a store that was written sealed is not read or written otherwise.
+
+        Raises:
+            ConfigurationError: it is sealed, and no key was given.
+        """
+        if not self.sealed and await self.tenant_key(SERVER) is not None:
+            raise ConfigurationError(
+                "The store is encrypted. Give its key with --encryption-key-file FILE, or in the environment as "
+                "ANTIPHON_ENCRYPTION_KEY."
+            )
 
     def listen(self, doorbell: Doorbell) -> None:
         """Ring for what other processes write; a help only, what was written is what counts. This one never rings."""
