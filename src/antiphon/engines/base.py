@@ -57,6 +57,12 @@ class Sampled(Struct):
     generated: int = 0
     thinking: int = 0
 
+    def clear(self) -> None:
+        """Forget everything, for a turn that starts anew."""
+        self.tokens.clear()
+        self.text.clear()
+        self.generated = self.thinking = 0
+
 
 class PreparedTurn(Struct):
     """A prompt that the engine has rendered and counted; `tokens` are the prompt's token ids where it has them.

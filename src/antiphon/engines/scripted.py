@@ -39,6 +39,7 @@ from antiphon.machine.deltas import (
     ToolCallDelta,
     ToolCallStart,
 )
+from antiphon.prompt.compaction import is_summary_prompt
 from antiphon.prompt.instance import smallest_instance
 from antiphon.prompt.prompt import ChatMessage, Prompt
 from antiphon.protocol.json import encode, loads
@@ -49,6 +50,8 @@ __all__ = ["RAW_ITEMS_SWITCH", "ScriptedEngine"]
 
 RAW_ITEMS_SWITCH = "ANTIPHON_SCRIPTED_RAW_ITEMS"
 GREETING = "Hello from scripted."
+SUMMARY = "SUMMARY"
+"""The answer to a summary prompt of the server's own."""
 CHARACTERS_A_TOKEN = 4
 ARGUMENT_PIECE = 4
 MAX_COUNT = 100_000
@@ -68,7 +71,7 @@ _ERRORS: dict[int, type[APIError]] = {
 }
 _DIRECTIVE = re.compile(r"^!([A-Z]+)(\d*)(?: (.*))?$")
 _WORD = re.compile(r"\S+\s*|\s+")
-_NO_TOKENS = (ToolCallStart, RawItemDelta)
+_NO_TOKENS = (ToolCallStart, RawItemDelta, Stop)
 
 
 class _Fault(Struct, frozen=True):
@@ -126,12 +129,20 @@ class ScriptedEngine(Engine):
         for name, number, _ in _directives(prompt.messages):
             if name == "ERR":
                 raise _http_error(int(number or 500))
-        if _constrained(prompt) or prompt.choice.mode == "required":
+        constrained = _constrained(prompt) or prompt.choice.mode == "required"
+        if constrained:
             _write_script(prompt)
-        return PreparedTurn(prompt=prompt, input_tokens=tokens)
+        return PreparedTurn(prompt=prompt, input_tokens=tokens, constrained=constrained)
 
     async def generate(self, turn: PreparedTurn) -> AsyncGenerator[Sequence[Delta]]:
-        """The script of the prompt, cut at the token limit; in bursts where it has no pauses."""
+        """The script of the prompt, cut at the token limit; in bursts where it has no pauses.
+
+        What `turn.sampled` counts comes without pauses; a constrained turn starts anew, as under a grammar.
+        """
+        sampled = turn.sampled
+        if turn.constrained:
+            sampled.clear()
+        known = sampled.generated
         script = _write_script(turn.prompt)
         if turn.prompt.sampling.top_logprobs is not None:
             script.pieces = [_with_logprobs(piece) for piece in script.pieces]
@@ -152,11 +163,16 @@ class ScriptedEngine(Engine):
                     break
                 count += 1
                 thought += isinstance(piece, ReasoningDelta)
+                if count > known:
+                    sampled.tokens.append(count - 1)
+                    sampled.text.append(piece.text)
+                    sampled.generated, sampled.thinking = count, thought
             burst.append(piece)
-            if script.pause or len(burst) >= BURST:
+            drawn = count >= known
+            if (script.pause and drawn) or len(burst) >= BURST:
                 yield burst
                 burst = []
-                await asyncio.sleep(script.pause)
+                await asyncio.sleep(script.pause if drawn else 0)
         burst.append(Stop(reason, TokenUsage(turn.input_tokens, count, reasoning_tokens=thought)))
         yield burst
 
@@ -175,7 +191,7 @@ def _count(messages: Sequence[ChatMessage]) -> int:
 
 def _directives(messages: Sequence[ChatMessage]) -> Iterator[tuple[str, str, str]]:
     """Name, number and rest of each directive of the last message, if a user wrote it."""
-    if not messages or messages[-1].role != "user":
+    if not messages or messages[-1].role != "user" or is_summary_prompt(messages):
         return
     for line in messages[-1].text().splitlines():
         match = _DIRECTIVE.match(line.strip())
@@ -194,6 +210,8 @@ def _http_error(status: int) -> APIError:
 
 
 def _write_script(prompt: Prompt) -> _Script:
+    if is_summary_prompt(prompt.messages):
+        return _Script(_words(SUMMARY))
     output = _last_output(prompt.messages)
     if output is not None:
         script = _Script(_words("FINAL: " + output))

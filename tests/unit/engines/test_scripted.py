@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from antiphon.engines.base import Sampled
 from antiphon.engines.scripted import ScriptedEngine
 from antiphon.errors import APIError, ContextOverflowError, EngineError
 from antiphon.machine.deltas import (
@@ -280,3 +281,88 @@ async def test_a_context_that_fills_up_ends_the_turn_by_length():
     deltas = [delta async for burst in engine.generate(turn) for delta in burst]
     assert deltas[-1].reason == "length"
     assert len(deltas) - 1 == 10 - turn.input_tokens
+
+
+EVERYTHING = '!REASON two words\n!TEXT a b\n!CALL weather {"city":"Oslo"}\n!COUNT 80'
+
+
+def sampled_after(bursts: list[list[Any]]) -> Sampled:
+    """What was drawn when these bursts were yielded."""
+    drawn = [delta for burst in bursts for delta in burst if not isinstance(delta, ToolCallStart | Stop)]
+    thinking = sum(isinstance(delta, ReasoningDelta) for delta in drawn)
+    return Sampled(list(range(len(drawn))), [delta.text for delta in drawn], len(drawn), thinking)
+
+
+@pytest.mark.requirement("resume:scripted")
+@pytest.mark.parametrize("said", [EVERYTHING, "!SLOW 0\n!COUNT 3", "!SLOW 1\n!COUNT 3"])
+async def test_what_was_drawn_is_known_before_it_is_yielded(said):
+    engine = ScriptedEngine()
+    turn = await engine.prepare(Prompt([ChatMessage("user", said)]))
+    bursts: list[list[Any]] = []
+    async for burst in engine.generate(turn):
+        bursts.append(list(burst))
+        assert turn.sampled == sampled_after(bursts)
+
+
+@pytest.mark.requirement("resume:scripted")
+@pytest.mark.parametrize("limit", [None, 70])
+async def test_a_turn_goes_on_from_what_was_drawn(limit):
+    whole, stop = await collect(EVERYTHING, max_output_tokens=limit)
+    engine = ScriptedEngine()
+    for count in (0, 1, 5, 64, 65, stop.usage.output_tokens):
+        turn = await engine.prepare(Prompt([ChatMessage("user", EVERYTHING)], max_output_tokens=limit))
+        drawn = [delta for delta in whole if not isinstance(delta, ToolCallStart)][:count]
+        turn.sampled = sampled_after([drawn])
+        deltas = [delta async for burst in engine.generate(turn) for delta in burst]
+        assert deltas == [*whole, stop]
+        assert turn.sampled == sampled_after([whole])
+
+
+@pytest.mark.requirement("resume:scripted")
+async def test_what_was_drawn_comes_without_pauses(monkeypatch):
+    pauses: list[float] = []
+    real = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        await real(0)
+
+    monkeypatch.setattr("antiphon.engines.scripted.asyncio.sleep", sleep)
+    engine = ScriptedEngine()
+    turn = await engine.prepare(Prompt([ChatMessage("user", "!SLOW 5\n!COUNT 5")]))
+    turn.sampled = Sampled([0, 1, 2], ["1 ", "2 ", "3 "], 3)
+    bursts = [[delta.text for delta in burst if isinstance(delta, TextDelta)] async for burst in engine.generate(turn)]
+    assert bursts == [["1 ", "2 ", "3 "], ["4 "], ["5"], []]
+    assert pauses == [0.005] * 3
+
+
+@pytest.mark.requirement("resume:constrained")
+@pytest.mark.parametrize(
+    ("fields", "constrained"),
+    [
+        ({}, False),
+        ({"format": TextFormat("text")}, False),
+        ({"format": TextFormat("json_schema", schema=SCHEMA)}, True),
+        ({"tools": TOOLS, "choice": ResolvedChoice("required", ("clock",))}, True),
+    ],
+)
+async def test_a_constrained_turn_starts_anew(fields, constrained):
+    engine = ScriptedEngine()
+    turn = await engine.prepare(Prompt([ChatMessage("user", "hi")], **fields))
+    assert turn.constrained == constrained
+    turn.sampled = Sampled([99], ["other"], 1)
+    stop = [delta async for burst in engine.generate(turn) for delta in burst][-1]
+    assert (turn.sampled.tokens == list(range(stop.usage.output_tokens))) == constrained
+
+
+@pytest.mark.requirement("resume:scripted")
+@pytest.mark.parametrize("said", ["!FAIL", "!CUT"])
+async def test_a_fault_comes_again_in_the_turn_that_goes_on(said):
+    engine = ScriptedEngine()
+    turn = await engine.prepare(Prompt([ChatMessage("user", said)]))
+    turn.sampled = Sampled([0], ["This "], 1)
+    seen: list[Any] = []
+    with pytest.raises(EngineError):
+        async for burst in engine.generate(turn):
+            seen += burst
+    assert len(seen) == 2
