@@ -6,12 +6,13 @@ its own new items, and the messages of a chain are those of the same history sen
 Rules: developer is system (M4); all system text leads, in order, since templates fail on late or repeated system
 messages; thinking goes to the next assistant turn and is dropped if a user or tool turn comes first (M14); images of
 tool outputs and of assistant and system messages move to a user message that follows (M17); an incomplete call is not
-replayed (issue 2).
+replayed (issue 2); an opened compaction item replaces what comes before it, but for system text (issue 3).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from msgspec import UNSET, Struct
@@ -45,7 +46,18 @@ from antiphon.protocol.parts import (
     VideoUrlPart,
 )
 
-__all__ = ["IMAGE_NOTE", "Conversation", "MessageBuilder"]
+__all__ = [
+    "EMPTY",
+    "IMAGE_NOTE",
+    "CompactedContext",
+    "Conversation",
+    "MessageBuilder",
+    "PromptItem",
+    "assemble",
+    "join",
+    "media_of",
+    "settle",
+]
 
 IMAGE_NOTE = "[Image output attached in the next message]"
 """What ends a tool message whose images follow in a user message (M17)."""
@@ -53,6 +65,7 @@ IMAGE_NOTE = "[Image output attached in the next message]"
 _CALL_BODY = ("arguments", "input", "action", "operation", "code", "queries")
 _OUTPUT_BODY = ("output", "result", "tools")
 _NOTHING: frozenset[str] = frozenset()
+_MEDIA_OF_PART = {"image_url": "image", "file": "file", "input_audio": "audio", "video_url": "video"}
 
 Parts = list[dict[str, Any]]
 
@@ -76,7 +89,9 @@ _EMPTY_TURN = _OpenTurn()
 class Conversation(Struct, frozen=True):
     """The messages of a part of a history, and what it leaves open for the next part.
 
-    `substance` says whether anything in it counts as input (M6); `media` are the kinds of media it holds.
+    `substance` says whether anything in it counts as input (M6); `media` are the kinds of media it holds. `resets`
+    says that its messages replace those of all parts before it; `restored` is the system text that it brings back
+    where no part before it has any. A part that is `pinned` is never replaced.
     """
 
     system: tuple[str, ...] = ()
@@ -84,9 +99,26 @@ class Conversation(Struct, frozen=True):
     open_turn: _OpenTurn = _EMPTY_TURN
     media: frozenset[str] = _NOTHING
     substance: bool = False
+    resets: bool = False
+    restored: tuple[str, ...] = ()
+    pinned: bool = False
 
 
 EMPTY = Conversation()
+
+
+class CompactedContext(Struct, frozen=True):
+    """What a compaction item opens to; it stands in its place among the items.
+
+    `messages` tell what came before it; `system` is the system text that was there.
+    """
+
+    system: tuple[str, ...]
+    messages: tuple[ChatMessage, ...]
+
+
+PromptItem = Item | CompactedContext
+"""What a prompt is made from: items as they came, and opened compaction items."""
 
 
 class MessageBuilder:
@@ -98,8 +130,10 @@ class MessageBuilder:
         self._turn = previous.open_turn
         self._media: set[str] = set()
         self._substance = False
+        self._resets = False
+        self._restored: tuple[str, ...] = ()
 
-    def add(self, items: Iterable[Item]) -> None:
+    def add(self, items: Iterable[PromptItem]) -> None:
         """Take items in, in order.
 
         Raises:
@@ -115,11 +149,19 @@ class MessageBuilder:
     def conversation(self) -> Conversation:
         """What the items so far give; the builder must not be used after."""
         return Conversation(
-            tuple(self._system), tuple(self._messages), self._turn, frozenset(self._media), self._substance
+            tuple(self._system),
+            tuple(self._messages),
+            self._turn,
+            frozenset(self._media),
+            self._substance,
+            self._resets,
+            self._restored,
         )
 
-    def _add(self, item: Item) -> None:
-        if isinstance(item, Message):
+    def _add(self, item: PromptItem) -> None:
+        if isinstance(item, CompactedContext):
+            self._reset(item)
+        elif isinstance(item, Message):
             self._message(item)
         elif isinstance(item, Reasoning):
             self._reasoning(item)
@@ -136,6 +178,14 @@ class MessageBuilder:
             self._raw(item)
         else:
             raise unresolved_reference(item)
+
+    def _reset(self, item: CompactedContext) -> None:
+        if not self._system and not self._restored:
+            self._restored = item.system
+        self._messages = list(item.messages)
+        self._media = set(media_of(item.messages))
+        self._turn = _EMPTY_TURN
+        self._resets = self._substance = True
 
     def _message(self, item: Message) -> None:
         content = item.content
@@ -262,12 +312,57 @@ class MessageBuilder:
             rendered.append({"type": "image_url", "image_url": part.image_url})
 
 
-def assemble(chain: Iterable[Conversation], instructions: str | None) -> list[ChatMessage]:
+def join(parts: Sequence[Conversation]) -> Conversation:
+    """Consecutive parts of a history as one; there must be at least one."""
+    resets = [index for index, part in enumerate(parts) if part.resets]
+    told = parts[resets[-1] :] if resets else parts
+    system: list[str] = []
+    restored: tuple[str, ...] = ()
+    for part in parts:
+        if not system and not restored:
+            restored = part.restored
+        system += part.system
+    return Conversation(
+        system=tuple(system),
+        messages=tuple(chain.from_iterable(part.messages for part in told)),
+        open_turn=parts[-1].open_turn,
+        media=_NOTHING.union(*(part.media for part in told)),
+        substance=any(part.substance for part in told),
+        resets=bool(resets),
+        restored=restored,
+    )
+
+
+def settle(parts: Sequence[Conversation]) -> list[Conversation]:
+    """The parts that a model is told: without what a later one replaces, and with the system text that it restores."""
+    if not any(part.resets for part in parts):
+        return list(parts)
+    whole = join([part for part in parts if not part.pinned])
+    told = Conversation(
+        system=(*whole.restored, *whole.system),
+        messages=whole.messages,
+        open_turn=whole.open_turn,
+        media=whole.media,
+        substance=whole.substance,
+    )
+    return [*(part for part in parts if part.pinned), told]
+
+
+def media_of(messages: Iterable[ChatMessage]) -> frozenset[str]:
+    """The kinds of media that messages hold."""
+    kinds: set[str] = set()
+    for message in messages:
+        if not isinstance(message.content, str):
+            kinds |= {_MEDIA_OF_PART[kind] for part in message.content if (kind := part.get("type")) in _MEDIA_OF_PART}
+    return frozenset(kinds)
+
+
+def assemble(parts: Iterable[Conversation], instructions: str | None) -> list[ChatMessage]:
     """The messages of a whole history: instructions and all system text first, then the turns."""
     system: list[str] = [instructions] if instructions else []
     messages: list[ChatMessage] = []
     last = EMPTY
-    for part in chain:
+    for part in parts:
         system.extend(part.system)
         messages.extend(part.messages)
         last = part
