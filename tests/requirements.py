@@ -492,7 +492,7 @@ STORE: tuple[Requirement, ...] = (
         "An item is immutable, is kept once within its tenant, and goes with the last response that names it.",
     ),
     R("store:delete", "M34", "A deleted response is gone at once, and so is all that nothing else needs."),
-    R("store:delete:running", "M34", "A running response can be deleted, and its end does not bring it back."),
+    R("store:delete:running", "issue 3, section 4", "A response that is queued or in progress is not deleted."),
     R(
         "store:tombstone:chain",
         "issue 2, Store",
@@ -516,7 +516,7 @@ STORE: tuple[Requirement, ...] = (
     R("store:ttl:zero", "M41", "A TTL of 0 keeps responses for ever."),
     R("store:sweep", "M41", "A sweep removes all that has expired and nothing else."),
     R("store:tenant", "architecture, decisions", "A row of another tenant is the same as no row, in every method."),
-    R("store:model", "M41", "Both stores do the same for any sequence of calls."),
+    R("store:model", "M41", "Every store does the same as a simple model, for any sequence of calls."),
     R("store:memory:forgets", "M41", "The memory store holds nothing of a response that was removed."),
     R("store:memory:clock", "M41", "The memory store counts age by a clock that never goes back."),
     R("store:memory:volatile", "issue 2, section 5", "The memory store says that it is not durable."),
@@ -1182,6 +1182,98 @@ KEYS: tuple[Requirement, ...] = (
     R("encryption:webhooks", "issue 3, Encryption", "A webhook that cannot be read again is dropped and logged."),
 )
 
+SHARED_STORES: tuple[Requirement, ...] = (
+    R("store:events:contiguous", "architecture, law 2", "Events follow each other without a gap and are stored once."),
+    R("store:events:begin", "issue 3, section 1", "The first events are durable with the response itself."),
+    R(
+        "store:events:last",
+        "issue 3, section 1",
+        "The number of the last stored event is known without reading events.",
+    ),
+    R("store:events:sampled", "architecture, fine print", "What was sampled is kept with its events until the end."),
+    R(
+        "store:events:status",
+        "issue 3, section 2",
+        "A batch of events may bring the status that the response then has.",
+    ),
+    R(
+        "store:events:ttl",
+        "issue 3, section 1",
+        "A log of events is removed its time after the end of its response, never before; the response stays.",
+    ),
+    R(
+        "store:lease:fence",
+        "architecture, fine print",
+        "Every write with another fence than the row's is refused and changes nothing.",
+    ),
+    R(
+        "store:lease:claim",
+        "architecture, decisions",
+        "Of many that claim a running response one gets it, with its plan and a fence that is one higher.",
+    ),
+    R("store:lease:plan", "issue 3, section 3", "The plan of a response is kept until its end and no longer."),
+    R(
+        "store:lease:orphans",
+        "issue 3, section 3",
+        "The running responses of all tenants that none of the known owners runs are listed, oldest first.",
+    ),
+    R("store:lease:owners", "architecture, fine print", "Owners join, count up while they live, and leave."),
+    R("store:lease:limits", "M41", "What waits for a new owner is neither evicted nor expired."),
+    R(
+        "store:lease:conversation",
+        "issue 3, section 5",
+        "One response at a time runs in a conversation; a second is a 409.",
+    ),
+    R(
+        "store:temporary",
+        "issue 3, section 2",
+        "A temporary response is kept for its own time after its end, whatever the limit of age says.",
+    ),
+    R(
+        "store:delete:chain",
+        "issue 3, section 4",
+        "A chain is deleted whole, branches included, unless one of it is queued or in progress.",
+    ),
+    R(
+        "store:idempotency",
+        "operations, C1",
+        "An idempotency key stands for one response of its tenant; of several at once one begins.",
+    ),
+    R("store:idempotency:expired", "operations, C1", "A record of an idempotency key that has expired is replaced."),
+    R(
+        "store:conversation:lifecycle",
+        "responses-api 1.2",
+        "A conversation is made, read, changed and removed under its id.",
+    ),
+    R("store:conversation:items", "responses-api 1.2", "A conversation keeps its items in order, each of them once."),
+    R(
+        "store:conversation:shared",
+        "architecture, data model",
+        "An item stays as long as a conversation or a kept response has it.",
+    ),
+    R(
+        "store:conversation:append",
+        "architecture, fine print",
+        "The end of a response appends its input and output to its conversation, in the same transaction.",
+    ),
+    R(
+        "store:conversation:limits",
+        "M41",
+        "Above the limits of conversations or of their bytes the least recently used ones go at once.",
+    ),
+    R("store:conversation:ttl", "M41", "A conversation expires by the time since its last addition."),
+    R("store:conversation:apart", "M41", "Conversations and responses do not take each other's room."),
+    R("store:keys", "issue 3, section 10", "API keys are found by digest, listed with revoked ones, and revoked once."),
+    R("store:codec-keys", "issue 3, section 6", "The keys of blobs are all kept, and listed oldest first."),
+    R("store:tenant-keys", "issue 3, section 9", "A tenant has one wrapped key; the first one stays."),
+    R(
+        "store:deliveries",
+        "issue 3, section 2",
+        "A webhook is due from the end of its response on, has one sender at a time, and is kept until it is settled.",
+    ),
+    R("store:tenant:delete", "issue 3, section 9", "A tenant is deleted with its key and all its rows."),
+)
+
 REQUIREMENTS: tuple[Requirement, ...] = (
     *WIRE,
     *MACHINE,
@@ -1193,6 +1285,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *CLIENTS,
     *COMMAND_LINE,
     *PROJECT,
+    *SHARED_STORES,
     *RESUME,
     *OUTBOUND,
     *KEYS,

@@ -1,43 +1,14 @@
-"""What every store does, in memory and in SQLite."""
+"""What every store does with responses, their items and their events."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
-from pathlib import Path
 
 import pytest
 
-from antiphon.errors import ConflictError
-from antiphon.store.base import Scope, Store, StoredItem, StoreLimits
-from support.stores import OURS, THEIRS, Clock, add, batch, begun, ended, ids, make_store, size
-
-Make = Callable[..., Awaitable[Store]]
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def make(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> AsyncIterator[Make]:
-    """Opens a store with the given limits; it is closed after the test."""
-    async with AsyncExitStack() as opened:
-
-        async def open_one(**limits: float) -> Store:
-            store = make_store(request.param, tmp_path, StoreLimits(**limits), clock)
-            await store.open()
-            opened.push_async_callback(store.close)
-            return store
-
-        yield open_one
-
-
-@pytest.fixture
-async def store(make: Make) -> Store:
-    return await make()
+from antiphon.errors import ConflictError, InvalidRequestError
+from antiphon.store.base import Store, StoredItem
+from support.stores import OURS, Clock, Make, add, batch, begun, ended, frames, ids, look_up, size
 
 
 @pytest.mark.requirement("store:response:lifecycle")
@@ -139,22 +110,97 @@ async def test_a_long_log_comes_back_whole(store: Store) -> None:
     assert [one.body for one in await store.events(OURS, "a", after=9)] == [b"%d" % n for n in range(10, 150)]
 
 
-@pytest.mark.requirement("store:events:append")
-async def test_the_same_events_twice_are_a_conflict(store: Store) -> None:
+@pytest.mark.requirement("store:events:contiguous")
+async def test_events_follow_each_other_without_a_gap_and_once(store: Store) -> None:
     await store.create_response(OURS, begun("a"))
-    await store.append_events(OURS, "a", batch(0, b"e0"))
+    for wrong in (1, 7):
+        with pytest.raises(ConflictError):
+            await store.append_events(OURS, "a", batch(wrong, b"wrong"))
+    assert await store.append_events(OURS, "a", batch(0, b"e0", b"e1", b"e2"))
     before = await store.status()
+    for wrong in (0, 1, 2, 4):
+        with pytest.raises(ConflictError):
+            await store.append_events(OURS, "a", batch(wrong, b"wrong"), status="queued")
+        with pytest.raises(ConflictError):
+            await store.finish_response(OURS, ended("a", events=[batch(wrong, b"wrong")]))
+        assert await store.status() == before
+    assert (await look_up(store, "a")).status == "in_progress"
+    assert await store.append_events(OURS, "a", batch(3, b"e3"))
+    assert await frames(store, "a") == b"e0e1e2e3"
+
+
+@pytest.mark.requirement("store:events:contiguous")
+async def test_a_response_that_begins_with_a_gap_is_refused_whole(store: Store) -> None:
     with pytest.raises(ConflictError):
-        await store.append_events(OURS, "a", batch(0, b"again"))
-    assert await store.status() == before
+        await store.create_response(OURS, begun("a", events=[batch(1, b"e1")]))
+    with pytest.raises(ConflictError):
+        await store.create_response(OURS, begun("a", events=[batch(0, b"e0"), batch(2, b"e2")]))
+    with pytest.raises(ConflictError):
+        await store.create_finished_response(
+            OURS, begun("a", events=[batch(0, b"e0")]), ended("a", events=[batch(0, b"again")])
+        )
+    assert await store.get_response(OURS, "a") is None
+    assert await store.orphans([]) == []
+    status = await store.status()
+    assert (status.responses, status.items, status.bytes) == (0, 0, 0)
+    await add(store, "a")
+
+
+@pytest.mark.requirement("store:events:begin")
+async def test_the_first_events_are_durable_with_the_response(store: Store) -> None:
+    await store.create_response(OURS, begun("a", events=[batch(0, b"created", b"queued"), batch(2, b"running")]))
+    assert await frames(store, "a") == b"createdqueuedrunning"
+    assert await store.append_events(OURS, "a", batch(3, b"more"))
+    await store.create_finished_response(
+        OURS, begun("b", events=[batch(0, b"first")]), ended("b", events=[batch(1, b"last")])
+    )
+    assert await frames(store, "b") == b"firstlast"
+
+
+@pytest.mark.requirement("store:events:last")
+async def test_the_number_of_the_last_event_is_known_without_reading_any(store: Store) -> None:
+    assert await store.last_sequence(OURS, "never") == -1
+    await store.create_response(OURS, begun("a"))
+    assert await store.last_sequence(OURS, "a") == -1
+    await store.append_events(OURS, "a", batch(0, b"e0", b"e1", b"e2"))
+    assert await store.last_sequence(OURS, "a") == 2
+    await store.append_events(OURS, "a", batch(3, b"e3"))
+    assert await store.last_sequence(OURS, "a") == 3
+    await store.finish_response(OURS, ended("a", events=[batch(4, b"e4", b"e5")]))
+    assert await store.last_sequence(OURS, "a") == 5
+    await store.delete_response(OURS, "a")
+    assert await store.last_sequence(OURS, "a") == -1
+
+
+@pytest.mark.requirement("store:events:sampled")
+async def test_what_was_sampled_is_kept_until_the_end_and_no_longer(store: Store) -> None:
+    await store.create_response(OURS, begun("a", events=[batch(0, b"e0", sampled=b"seed")]))
+    await store.append_events(OURS, "a", batch(1, b"e1"))
+    await store.append_events(OURS, "a", batch(2, b"e2", sampled=b"\x00\xff"))
+    assert [one.sampled for one in await store.events(OURS, "a")] == [b"seed", b"", b"\x00\xff"]
+    await store.finish_response(OURS, ended("a", events=[batch(3, b"e3", sampled=b"last")]))
+    assert [one.sampled for one in await store.events(OURS, "a")] == [b""] * 4
+    assert await frames(store, "a") == b"e0e1e2e3"
+
+
+@pytest.mark.requirement("store:events:status")
+async def test_a_batch_may_bring_a_new_status(store: Store) -> None:
+    await store.create_response(OURS, begun("a", status="queued"))
+    await store.append_events(OURS, "a", batch(0, b"e0"))
+    assert (await look_up(store, "a")).status == "queued"
+    await store.append_events(OURS, "a", batch(1, b"e1"), status="in_progress")
+    assert (await look_up(store, "a")).status == "in_progress"
+    await store.append_events(OURS, "a", batch(2, b"e2"))
+    assert (await look_up(store, "a")).status == "in_progress"
 
 
 @pytest.mark.requirement("store:events:ended")
 async def test_a_response_that_has_ended_or_is_gone_takes_no_more_events(store: Store) -> None:
     await add(store, "a")
-    await store.append_events(OURS, "a", batch(0, b"late"))
-    await store.append_events(OURS, "never", batch(0, b"late"))
+    assert not await store.append_events(OURS, "a", batch(0, b"late"), status="in_progress")
+    assert not await store.append_events(OURS, "never", batch(0, b"late"))
     assert await store.events(OURS, "a") == []
+    assert (await look_up(store, "a")).status == "completed"
 
 
 @pytest.mark.requirement("store:chain:walk")
@@ -278,11 +324,22 @@ async def test_a_deleted_response_is_gone_at_once_and_its_items_with_it(store: S
 
 
 @pytest.mark.requirement("store:delete:running")
-async def test_a_running_response_can_be_deleted_and_then_does_not_come_back(store: Store) -> None:
-    await store.create_response(OURS, begun("a"))
+@pytest.mark.parametrize("status", ["queued", "in_progress"])
+async def test_a_running_response_is_not_deleted(store: Store, status: str) -> None:
+    await store.create_response(OURS, begun("a", status=status))
     await store.append_events(OURS, "a", batch(0, b"e0"))
+    before = await store.status()
+    with pytest.raises(InvalidRequestError) as refusal:
+        await store.delete_response(OURS, "a")
+    assert (refusal.value.code, refusal.value.message) == (
+        "response_in_progress",
+        "Cannot delete an in-flight response.",
+    )
+    assert await store.status() == before
+    assert (await look_up(store, "a")).status == status
+    assert await store.finish_response(OURS, ended("a"))
     assert await store.delete_response(OURS, "a")
-    await store.append_events(OURS, "a", batch(1, b"e1"))
+    assert not await store.append_events(OURS, "a", batch(1, b"e1"))
     assert not await store.finish_response(OURS, ended("a"))
     assert await store.get_response(OURS, "a") is None
     assert await size(store) == 0
@@ -492,60 +549,3 @@ async def test_a_sweep_removes_all_that_has_expired_and_nothing_else(make: Make,
     assert await store.sweep(clock()) == 0
     status = await store.status()
     assert (status.responses, status.items) == (1, 2)
-
-
-@pytest.mark.requirement("store:tenant")
-async def test_a_foreign_tenant_sees_and_changes_nothing_in_any_method(store: Store) -> None:
-    await add(store, "a")
-    await store.create_response(OURS, begun("b", "a"))
-    await store.append_events(OURS, "b", batch(0, b"e0"))
-
-    assert await store.get_response(THEIRS, "a") is None
-    assert await store.chain(THEIRS, "a") == []
-    assert await store.input_item_ids(THEIRS, "a") == []
-    assert await store.events(THEIRS, "b") == []
-    assert await store.get_items(THEIRS, ["in_a", "out_a"]) == {}
-    assert not await store.delete_response(THEIRS, "a")
-    assert not await store.finish_response(THEIRS, ended("b"))
-    await store.append_events(THEIRS, "b", batch(1, b"foreign"))
-    await store.create_response(THEIRS, begun("c", "a", items=[StoredItem("in_a", b"theirs")]))
-    await store.create_finished_response(THEIRS, begun("a", "b"), ended("a", items=[]))
-    with store.retain(THEIRS, "b"):
-        assert [turn.id for turn in await store.chain(THEIRS, "c")] == ["c"]
-        assert await store.input_item_ids(THEIRS, "c") == ["in_a"]
-
-    assert [turn.id for turn in await store.chain(THEIRS, "a")] == ["a"]
-    assert await store.get_items(OURS, ["in_a"]) == {"in_a": b'"question a"'}
-    assert await store.get_items(THEIRS, ["in_a"]) == {"in_a": b"theirs"}
-    assert [one.body for one in await store.events(OURS, "b")] == [b"e0"]
-    ours = await store.get_response(OURS, "b")
-    assert ours is not None
-    assert ours.status == "in_progress"
-
-
-@pytest.mark.requirement("store:tenant")
-async def test_the_tests_of_tenants_walk_every_method_that_takes_a_scope() -> None:
-    scoped = {
-        name
-        for name, method in vars(Store).items()
-        if callable(method) and "scope" in getattr(method, "__annotations__", {})
-    }
-    assert scoped == {
-        "append_events",
-        "chain",
-        "create_finished_response",
-        "create_response",
-        "delete_response",
-        "events",
-        "finish_response",
-        "get_items",
-        "get_response",
-        "input_item_ids",
-        "retain",
-    }
-
-
-@pytest.mark.requirement("store:tenant")
-async def test_the_key_of_a_scope_does_not_part_rows(store: Store) -> None:
-    await store.create_finished_response(Scope("ours", "key 1"), begun("a"), ended("a"))
-    assert await store.get_response(Scope("ours", "key 2"), "a") is not None

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from antiphon.store.base import EventBatch, FinishedResponse, NewResponse, Scope, Store, StoredItem, StoreLimits
+from antiphon.store.base import (
+    EventBatch,
+    FinishedResponse,
+    NewConversation,
+    NewResponse,
+    Scope,
+    Store,
+    StoredItem,
+    StoredResponse,
+    StoreLimits,
+)
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite import SQLiteStore
+
+Make = Callable[..., Awaitable[Store]]
+"""Opens a store with the limits that are given by name."""
 
 OURS = Scope("ours")
 THEIRS = Scope("theirs")
@@ -24,9 +38,24 @@ class Clock:
         return self.now
 
 
+def _memory(folder: Path, limits: StoreLimits, clock: Clock) -> Store:
+    del folder
+    return MemoryStore(limits, clock, clock)
+
+
+def _sqlite(folder: Path, limits: StoreLimits, clock: Clock) -> Store:
+    return SQLiteStore(folder / "state" / "a.db", limits, clock)
+
+
+MAKERS: dict[str, Callable[[Path, StoreLimits, Clock], Store]] = {"memory": _memory, "sqlite": _sqlite}
+"""How to make a store of each kind, empty and not opened; the tests that all stores share run for each of them."""
+
+KINDS = tuple(MAKERS)
+
+
 def make_store(kind: str, folder: Path, limits: StoreLimits, clock: Clock) -> Store:
-    """A store of a kind, not opened."""
-    return MemoryStore(limits, clock) if kind == "memory" else SQLiteStore(folder / "state" / "a.db", limits, clock)
+    """A store of a kind, not opened; what it keeps lies in the folder, or is its own by the folder's name."""
+    return MAKERS[kind](folder, limits, clock)
 
 
 def writing_connection(store: SQLiteStore) -> sqlite3.Connection:
@@ -37,30 +66,60 @@ def writing_connection(store: SQLiteStore) -> sqlite3.Connection:
 
 
 def begun(
-    name: str, parent: str | None = None, items: Sequence[StoredItem] | None = None, status: str = "in_progress"
+    name: str,
+    parent: str | None = None,
+    items: Sequence[StoredItem] | None = None,
+    status: str = "in_progress",
+    **fields: Any,
 ) -> NewResponse:
     """A response that begins, with one input item unless others are given."""
     own = [StoredItem(f"in_{name}", f'"question {name}"'.encode())] if items is None else items
-    return NewResponse(name, parent, status, 1000, f'{{"begun":"{name}"}}'.encode(), own)
+    return NewResponse(name, parent, status, 1000, f'{{"begun":"{name}"}}'.encode(), own, **fields)
 
 
 def ended(
-    name: str, status: str = "completed", events: Sequence[EventBatch] = (), items: Sequence[StoredItem] | None = None
+    name: str,
+    status: str = "completed",
+    events: Sequence[EventBatch] = (),
+    items: Sequence[StoredItem] | None = None,
+    **fields: Any,
 ) -> FinishedResponse:
     """The end of a response, with one output item unless others are given."""
     own = [StoredItem(f"out_{name}", f'"answer {name}"'.encode())] if items is None else items
-    return FinishedResponse(name, status, 1001, f'{{"ended":"{name}"}}'.encode(), own, events)
+    return FinishedResponse(name, status, 1001, f'{{"ended":"{name}"}}'.encode(), own, events, **fields)
 
 
-def batch(first: int, *frames: bytes) -> EventBatch:
+def batch(first: int, *frames: bytes, sampled: bytes = b"") -> EventBatch:
     """A batch of these frames."""
     offsets = [sum(map(len, frames[:index])) for index in range(len(frames))]
-    return EventBatch(first, b"".join(frames), offsets)
+    return EventBatch(first, b"".join(frames), offsets, sampled)
 
 
 async def add(store: Store, name: str, parent: str | None = None, scope: Scope = OURS) -> None:
     """Store a finished response."""
     await store.create_finished_response(scope, begun(name, parent), ended(name))
+
+
+async def look_up(store: Store, name: str) -> StoredResponse:
+    """A response that is there."""
+    response = await store.get_response(OURS, name)
+    assert response is not None
+    return response
+
+
+async def frames(store: Store, name: str, scope: Scope = OURS) -> bytes:
+    """All events of a response."""
+    return b"".join([one.body for one in await store.events(scope, name)])
+
+
+def talk(name: str, *items: StoredItem) -> NewConversation:
+    """A conversation that begins with these items."""
+    return NewConversation(name, 1000, b'{"topic":"%s"}' % name.encode(), items)
+
+
+def item(name: str, size: int = 1) -> StoredItem:
+    """An item with a body of so many bytes."""
+    return StoredItem(name, b"i" * size)
 
 
 async def ids(store: Store, name: str) -> list[str]:

@@ -9,11 +9,12 @@ import weakref
 import pytest
 
 from antiphon.store.base import StoreLimits
-from antiphon.store.memory import MemoryStore, _Row
+from antiphon.store.memory import MemoryStore
+from antiphon.store.memory_rows import ResponseRow
 from support.stores import OURS, Clock, add, begun, ended
 
 
-class WatchedRow(_Row):
+class WatchedRow(ResponseRow):
     """A row that can be watched by a weak reference."""
 
     __slots__ = ("__weakref__",)
@@ -21,7 +22,7 @@ class WatchedRow(_Row):
 
 @pytest.mark.requirement("store:memory:forgets")
 async def test_rows_that_were_removed_are_not_held_until_they_would_expire(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("antiphon.store.memory._Row", WatchedRow)
+    monkeypatch.setattr("antiphon.store.memory.ResponseRow", WatchedRow)
     store = MemoryStore(StoreLimits(max_entries=2, ttl_seconds=3600), Clock())
     watched: list[weakref.ref[WatchedRow]] = []
     for number in range(20):
@@ -50,9 +51,9 @@ async def test_it_says_that_it_keeps_nothing_and_keeps_nothing() -> None:
     await store.create_response(OURS, begun("b"))
     status = await store.status()
     assert (status.location, status.durable, status.responses) == ("memory", False, 2)
-    assert [one async for one in store.each_interrupted()] == []
     await store.close()
     assert await store.get_response(OURS, "a") is None
+    assert await store.orphans([]) == []
 
 
 @pytest.mark.requirement("store:memory:constant")
@@ -63,15 +64,15 @@ async def test_a_call_looks_at_as_many_rows_in_a_full_store_as_in_a_small_one(mo
         for number in range(entries):
             await add(store, f"r{number}")
         count = 0
-        get = _Row.__getattribute__
+        get = ResponseRow.__getattribute__
 
-        def counted(row: _Row, name: str) -> object:
+        def counted(row: ResponseRow, name: str) -> object:
             nonlocal count
             count += 1
             return get(row, name)
 
         with monkeypatch.context() as patch:
-            patch.setattr(_Row, "__getattribute__", counted)
+            patch.setattr(ResponseRow, "__getattribute__", counted)
             await add(store, "new", f"r{entries - 1}")
             await store.get_response(OURS, "new")
             await store.delete_response(OURS, "new")

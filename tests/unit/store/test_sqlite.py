@@ -69,7 +69,7 @@ async def test_all_is_there_after_reopening(store: SQLiteStore) -> None:
     assert await ids(store, "b") == ["a", "b"]
     (kept,) = await store.events(OURS, "b")
     assert (kept.body, list(kept.offsets)) == (b"onetwo", [0, 3])
-    assert [one async for one in store.each_interrupted()] == []
+    assert await store.orphans([]) == []
 
 
 WRITER = """
@@ -119,25 +119,38 @@ async def test_a_kill_loses_no_acknowledged_write_and_shows_what_was_running(pat
         assert lost == []
         lane, _, number = acknowledged[-1].partition("_")
         assert await ids(store, acknowledged[-1]) == [f"{lane}_{n}" for n in range(int(number) + 1)]
-        left = [one async for one in store.each_interrupted()]
-        assert [(one.scope.tenant, one.response.id, one.response.status) for one in left] == [
-            ("ours", "running", "in_progress"),
-            ("ours", "queued", "queued"),
+        await store.join("next")
+        left = await store.orphans(["next"])
+        assert [(one.scope.tenant, one.id, one.fence) for one in left] == [
+            ("ours", "running", 1),
+            ("ours", "queued", 1),
         ]
-        assert [one.body for one in left[0].events] == [b"e0e1", b"e2"]
-        assert await store.finish_response(OURS, ended("running", "failed"))
-        assert [one.response.id async for one in store.each_interrupted()] == ["queued"]
+        claimed = await store.claim(OURS, "running", 1, "next")
+        assert claimed is not None
+        assert (claimed.response.status, claimed.response.fence) == ("in_progress", 2)
+        assert [one.body for one in await store.events(OURS, "running")] == [b"e0e1", b"e2"]
+        assert await store.finish_response(OURS, ended("running", "failed", fence=2))
+        assert [one.id for one in await store.orphans(["next"])] == ["queued"]
     finally:
         await store.close()
 
 
 @pytest.mark.requirement("store:sqlite:interrupted")
-async def test_what_this_process_runs_is_not_called_interrupted(store: SQLiteStore) -> None:
-    await store.create_response(OURS, begun("a"))
-    assert [one async for one in store.each_interrupted()] == []
+async def test_what_an_earlier_process_left_running_has_no_owner_after_reopening(store: SQLiteStore) -> None:
+    await store.join("first")
+    await store.create_response(OURS, begun("a", owner="first", plan=b"the plan"))
+    assert await store.orphans(await store.beat("first")) == []
     await store.close()
     await store.open()
-    assert [one.response.id async for one in store.each_interrupted()] == ["a"]
+    await store.join("second")
+    alive = await store.beat("second")
+    assert set(alive) == {"second"}
+    (left,) = await store.orphans(alive)
+    assert (left.scope.tenant, left.id, left.owner, left.fence) == ("ours", "a", "first", 1)
+    claimed = await store.claim(OURS, "a", left.fence, "second")
+    assert claimed is not None
+    assert (claimed.response.fence, claimed.response.owner, claimed.plan) == (2, "second", b"the plan")
+    assert await store.orphans(alive) == []
 
 
 @pytest.mark.requirement("store:sqlite:open-errors")
@@ -282,32 +295,26 @@ async def test_ids_that_name_nothing_are_not_kept_when_they_are_let_go(store: SQ
 
 
 @pytest.mark.requirement("store:sqlite:interrupted")
-async def test_interrupted_responses_are_read_one_by_one_and_may_be_ended_meanwhile(store: SQLiteStore) -> None:
+async def test_what_was_left_running_is_listed_without_reading_its_events(store: SQLiteStore) -> None:
     for number in range(40):
         await store.create_response(OURS, begun(f"r{number:02}"))
         await store.append_events(OURS, f"r{number:02}", batch(0, b"e0"))
     await store.close()
     await store.open()
-    assert await store.delete_response(OURS, "r00")
     read: list[str] = []
     store._open().reader.set_trace_callback(read.append)
-    found: list[str] = []
-    async for left in store.each_interrupted():
-        found.append(left.response.id)
-        assert [one.body for one in left.events] == [b"e0"]
-        assert sum("event_batches" in statement for statement in read) == len(found)
-        await store.finish_response(OURS, ended(left.response.id, "failed"))
-    assert found == [f"r{number:02}" for number in range(1, 40)]
-    assert [left async for left in store.each_interrupted()] == []
-    read.clear()
-    assert [one async for one in store.each_interrupted()] == []
-    assert read == []
+    left = await store.orphans([])
+    assert [one.id for one in left] == [f"r{number:02}" for number in range(40)]
+    assert [statement for statement in read if "event_batches" in statement] == []
+    for one in left:
+        assert await store.finish_response(OURS, ended(one.id, "failed"))
+    assert await store.orphans([]) == []
 
 
 @pytest.mark.requirement("store:tenant")
-async def test_interrupted_responses_keep_their_tenants(store: SQLiteStore) -> None:
+async def test_what_was_left_running_keeps_its_tenants(store: SQLiteStore) -> None:
     await store.create_response(OURS, begun("a"))
     await store.create_response(THEIRS, begun("a"))
     await store.close()
     await store.open()
-    assert [one.scope.tenant for one in [one async for one in store.each_interrupted()]] == ["ours", "theirs"]
+    assert [one.scope.tenant for one in await store.orphans([])] == ["ours", "theirs"]

@@ -15,7 +15,7 @@ from antiphon.errors import ConfigurationError, ConflictError, InternalError, Un
 from antiphon.store import sqlite_writer
 from antiphon.store.base import StoredItem, StoreLimits
 from antiphon.store.sqlite import SQLiteStore
-from antiphon.store.sqlite_rows import Rows
+from antiphon.store.sqlite_ledger import Ledger
 from support.stores import OURS, Clock, add, batch, begun, ended, ids, writing_connection
 
 
@@ -59,7 +59,7 @@ def broken(store: SQLiteStore, path: Path, fault: str, monkeypatch: pytest.Monke
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     elif fault == "job":
         with monkeypatch.context() as patch:
-            patch.setattr(Rows, "_add_items", lambda *_: 1 / 0)
+            patch.setattr(Ledger, "add_items", lambda *_: 1 / 0)
             yield
     else:
         assert store._opened is not None
@@ -171,7 +171,7 @@ async def test_a_response_can_be_ended_after_an_end_that_failed_half_way(
     await store.close()
     await store.open()
     assert await store.status() == status
-    assert [one async for one in store.each_interrupted()] == []
+    assert await store.orphans([]) == []
     await store.close()
 
 

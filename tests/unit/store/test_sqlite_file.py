@@ -47,7 +47,7 @@ async def test_a_second_server_through_a_link_is_refused_and_ends_nothing(
         await second.open()
     await store.close()
     await second.open()
-    assert [one.response.id async for one in second.each_interrupted()] == ["a"]
+    assert [one.id for one in await second.orphans([])] == ["a"]
     await second.close()
     assert not alias.with_name("alias.db.lock").exists()
 
