@@ -16,6 +16,7 @@ seconds to wait. `http` only serializes them (error envelope: responses-api 6.2,
         ├── NotFoundError               404 invalid_request_error, as OpenAI's
         ├── MethodNotAllowedError       405 invalid_request_error
         ├── ConflictError               409 conflict_error
+        ├── GoneError                   410 invalid_request_error
         ├── PayloadTooLargeError        413 invalid_request_error
         ├── RateLimitError              429 rate_limit_error
         ├── InternalError               500 server_error
@@ -40,6 +41,7 @@ __all__ = [
     "DivergedError",
     "EngineError",
     "EngineUnavailableError",
+    "GoneError",
     "InternalError",
     "InvalidRequestError",
     "MethodNotAllowedError",
@@ -167,6 +169,13 @@ class ConflictError(APIError):
 
     status = 409
     default_type = "conflict_error"
+
+
+class GoneError(APIError):
+    """It was there, and its time is over."""
+
+    status = 410
+    default_type = "invalid_request_error"
 
 
 class PayloadTooLargeError(APIError):

@@ -6,7 +6,7 @@ import asyncio
 
 from antiphon.errors import InvalidRequestError
 from antiphon.http.exchange import Exchange
-from antiphon.http.stream import stream_batches, stream_live
+from antiphon.http.stream import stream_live, stream_replay
 from antiphon.protocol.json import loads
 from antiphon.runtime.runner import Run
 from antiphon.runtime.service import Service
@@ -16,6 +16,7 @@ __all__ = ["ResponsesRoutes"]
 DEFAULT_LIMIT = 20
 MAX_LIMIT = 100
 WATCH_AFTER_SECONDS = 0.02
+_TRUE = ("true", "True", "1")
 
 
 class ResponsesRoutes:
@@ -27,14 +28,30 @@ class ResponsesRoutes:
 
     async def create(self, exchange: Exchange) -> None:
         """`POST /responses`: the whole object, or a stream of events."""
-        service = self._service
-        run = await service.create(exchange.scope, await exchange.body())
+        run = await self._service.create(exchange.scope, await exchange.body())
         exchange.release()
-        task = service.launch(run)
+        if run.plan.background:
+            await self._background(exchange, run)
+        else:
+            await self._foreground(exchange, run)
+
+    async def _background(self, exchange: Exchange, run: Run) -> None:
+        """The response as it begins, or its events; it goes on when the client leaves."""
+        accepted = run.body()
+        self._service.submit(run)
+        if run.plan.stream:
+            replay = await self._service.replay(exchange.scope, run.id, -1)
+            await stream_replay(exchange, replay, -1, self._keep_alive)
+        else:
+            await exchange.reply(accepted)
+
+    async def _foreground(self, exchange: Exchange, run: Run) -> None:
+        """The whole response, or its events; it ends when the client leaves."""
+        task = self._service.launch(run)
         watch = _ClientWatch(exchange, run)
         try:
             if run.plan.stream:
-                await stream_live(exchange, run.live, 0, self._keep_alive)
+                await stream_live(exchange, run.live, self._keep_alive)
             await asyncio.shield(task)
         except BaseException:
             run.leave()
@@ -49,15 +66,16 @@ class ResponsesRoutes:
     async def retrieve(self, exchange: Exchange) -> None:
         """`GET /responses/{id}`: the object, or with `stream=true` its events after `starting_after`."""
         response_id = exchange.path_parameter("response_id")
-        if exchange.query("stream") in ("true", "True", "1"):
+        if exchange.query("stream") in _TRUE:
             await self._replay(exchange, response_id)
             return
         await exchange.reply(await self._service.retrieve(exchange.scope, response_id))
 
     async def delete(self, exchange: Exchange) -> None:
-        """`DELETE /responses/{id}`."""
+        """`DELETE /responses/{id}`; with `chain=true` the whole chain that it belongs to (B22)."""
         response_id = exchange.path_parameter("response_id")
-        await self._service.delete(exchange.scope, response_id)
+        chain = exchange.query("chain") in _TRUE
+        await self._service.delete(exchange.scope, response_id, chain=chain)
         await exchange.reply_json({"id": response_id, "object": "response", "deleted": True})
 
     async def cancel(self, exchange: Exchange) -> None:
@@ -109,11 +127,8 @@ class ResponsesRoutes:
                 param="starting_after",
                 code="invalid_value",
             )
-        run = self._service.live_run(exchange.scope, response_id)
-        if run is not None:
-            await stream_live(exchange, run.live, after + 1, self._keep_alive)
-            return
-        await stream_batches(exchange, await self._service.events(exchange.scope, response_id, after), after)
+        replay = await self._service.replay(exchange.scope, response_id, after)
+        await stream_replay(exchange, replay, after, self._keep_alive)
 
 
 class _ClientWatch:

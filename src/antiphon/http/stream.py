@@ -1,4 +1,4 @@
-"""Event streams over raw ASGI: slices of a live log, or the stored frames of an ended response.
+"""Event streams over raw ASGI: slices of a live log, or the stored frames of a response that does not run here.
 
 Every write holds whole events, at most 16 KiB of them unless one event is larger; a silent stream gets a comment.
 """
@@ -6,14 +6,16 @@ Every write holds whole events, at most 16 KiB of them unless one event is large
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import aclosing
 
 from antiphon.http.exchange import Exchange
 from antiphon.protocol.sse import DONE, KEEP_ALIVE
 from antiphon.runtime.live import LiveLog
+from antiphon.runtime.replays import Replay
 from antiphon.store.base import EventBatch
 
-__all__ = ["stream_batches", "stream_live", "whole_events"]
+__all__ = ["stream_live", "stream_replay", "whole_events"]
 
 MAX_WRITE = 16 * 1024
 
@@ -50,9 +52,36 @@ class _Silence:
         self._timer = self._loop.call_later(self._step, self._tick)
 
 
-async def stream_live(exchange: Exchange, live: LiveLog, start: int, keep_alive_seconds: float) -> None:
-    """Send the events of a live log from number `start` to its end, as they are published."""
+async def stream_live(exchange: Exchange, live: LiveLog, keep_alive_seconds: float) -> None:
+    """Send a whole stream from a live log, as its events are published."""
     await exchange.start_stream()
+    await _send_live(exchange, live, 0, keep_alive_seconds)
+    await _finish(exchange)
+
+
+async def stream_replay(exchange: Exchange, replay: Replay, after: int, keep_alive_seconds: float) -> None:
+    """Send the events after a number: from the live log as far as it goes, else from the store, byte for byte."""
+    await exchange.start_stream()
+    live = replay.live
+    if live is not None:
+        sent = await _send_live(exchange, live, after + 1, keep_alive_seconds)
+        if not live.moved:
+            await _finish(exchange)
+            return
+        after = max(after, sent - 1)
+    async with aclosing(replay.tail(after)) as tail:
+        async for batches in tail:
+            if not batches:
+                await _send(exchange, KEEP_ALIVE)
+            for batch in batches:
+                for body in _cut_batch(batch, after):
+                    await _send(exchange, body)
+                after = batch.last_sequence
+    await _finish(exchange)
+
+
+async def _send_live(exchange: Exchange, live: LiveLog, start: int, keep_alive_seconds: float) -> int:
+    """Send from number `start` to the end of what this process publishes; the number that would come next."""
     send = exchange.send
     silence = _Silence(keep_alive_seconds)
     try:
@@ -64,24 +93,22 @@ async def stream_live(exchange: Exchange, live: LiveLog, start: int, keep_alive_
                 for body in frames if len(frames) == 1 else whole_events(frames):
                     await send({"type": "http.response.body", "body": body, "more_body": True})
             elif live.closed:
-                break
+                return start
             else:
                 silence.waiting = live.wait()
                 await silence.waiting
                 if silence.due:
                     silence.ticks = 0
-                    await send({"type": "http.response.body", "body": KEEP_ALIVE, "more_body": True})
+                    await _send(exchange, KEEP_ALIVE)
     finally:
         silence.stop()
-    await send({"type": "http.response.body", "body": DONE})
 
 
-async def stream_batches(exchange: Exchange, batches: Iterable[EventBatch], after: int) -> None:
-    """Send stored events with a number greater than `after`, byte for byte as they were."""
-    await exchange.start_stream()
-    for batch in batches:
-        for body in _cut_batch(batch, after):
-            await exchange.send({"type": "http.response.body", "body": body, "more_body": True})
+async def _send(exchange: Exchange, body: bytes | memoryview) -> None:
+    await exchange.send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+async def _finish(exchange: Exchange) -> None:
     await exchange.send({"type": "http.response.body", "body": DONE})
 
 

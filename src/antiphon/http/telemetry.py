@@ -19,6 +19,7 @@ __all__ = ["Telemetry"]
 
 _log = structlog.get_logger("antiphon")
 _TROUBLE = frozenset({"died", "restarted", "restart_failed", "context_reduced"})
+_LOST_WEBHOOKS = frozenset({"refused", "unknown", "expired"})
 _LATENCY = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
 
@@ -61,8 +62,15 @@ class Telemetry(Observer):
         self._generated = counter("generation_tokens", "Output tokens.", labels)
         self._first = histogram("time_to_first_token_seconds", "From the request to its first delta.", labels)
         self._whole = histogram("e2e_request_latency_seconds", "From the start of a response to its end.", labels)
+        self._background_running = Gauge(
+            "antiphon:background_running", "Background responses being generated.", registry=self._registry
+        )
+        self._background_waiting = Gauge(
+            "antiphon:background_waiting", "Background responses that wait for a worker.", registry=self._registry
+        )
         self._commit = histogram("store_commit_seconds", "From handing a write over to its being durable.", [])
         self._engine_events = counter("engine_events", "What happened to engines.", [*labels, "event"])
+        self._webhooks = counter("webhook_attempts", "Attempts to deliver webhooks, by how they ended.", ["outcome"])
         self._http = Counter(
             "http_requests", "HTTP requests.", ["handler", "method", "status"], registry=self._registry
         )
@@ -102,6 +110,17 @@ class Telemetry(Observer):
     def store_commit(self, seconds: float) -> None:
         """Record how long a write took."""
         self._commit.observe(seconds)
+
+    def background(self, running: int, waiting: int) -> None:
+        """Show the queue of background responses."""
+        self._background_running.set(running)
+        self._background_waiting.set(waiting)
+
+    def webhook_attempt(self, outcome: str) -> None:
+        """Count an attempt, and log what the retries will not mend."""
+        self._webhooks.labels(outcome).inc()
+        if outcome in _LOST_WEBHOOKS:
+            _log.warning(f"webhook {outcome}")
 
     def fault(self, message: str, error: BaseException) -> None:
         """Log a fault with its traceback, which no client sees."""

@@ -29,6 +29,8 @@ def open_response(request: CreateResponse, *, stored: bool, response_id: str, mo
         id=response_id,
         created_at=created_at,
         model=model,
+        status="queued" if request.background else "in_progress",
+        background=request.background,
         instructions=_instructions(request.instructions, request.instruction_items),
         max_output_tokens=request.max_output_tokens,
         max_tool_calls=request.max_tool_calls,

@@ -13,6 +13,8 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from antiphon.errors import InvalidRequestError
+from antiphon.protocol.bounds import check_metadata, too_long
+from antiphon.protocol.context import ContextManagement, check_context_management, take_trigger
 from antiphon.protocol.depth import check_value
 from antiphon.protocol.items import Item, Message, decode_item
 from antiphon.protocol.json import decode_body, quoted
@@ -24,9 +26,6 @@ __all__ = ["CreateResponse", "ReasoningConfig", "TextConfig", "TextFormat", "dec
 MAX_INPUT_TEXT = 10_485_760
 MAX_INPUT_ITEMS = 10_000
 MAX_TOOLS = 1_024
-MAX_METADATA_ENTRIES = 16
-MAX_METADATA_KEY = 64
-MAX_METADATA_VALUE = 512
 MAX_IDENTIFIER = 64
 MAX_STOPS = 16
 MAX_STOP = 256
@@ -91,6 +90,7 @@ class _Body(Struct):
     text: TextConfig | None = None
     reasoning: ReasoningConfig | None = None
     truncation: str | None = None
+    context_management: list[ContextManagement] | dict[str, Any] | None = None
     metadata: dict[str, str | None] | None = None
     prompt: dict[str, Any] | None = None
     prompt_cache_key: str | None = None
@@ -103,10 +103,15 @@ class _Body(Struct):
     repeat_penalty: Annotated[float, Meta(ge=0.01, le=10)] | None = None
     seed: Annotated[int, Meta(ge=-1, le=2**32 - 1)] | None = None
     stop: str | list[str] | None = None
+    generate: bool | None = None
 
 
 class CreateResponse(Struct):
-    """A request, typed and with the defaults of its single fields; `items` is the input as items."""
+    """A request, typed and with the defaults of its single fields; `items` is the input as items.
+
+    `generate` False, which only a WebSocket asks for, ends the response at once without output (responses-api 7).
+    `compaction_trigger` says that the input asked for a compaction; the item that did so is not among `items`.
+    """
 
     model: str | None
     items: list[Item]
@@ -131,6 +136,8 @@ class CreateResponse(Struct):
     text: TextConfig
     reasoning: ReasoningConfig
     truncation: str
+    context_management: list[ContextManagement]
+    compaction_trigger: bool
     metadata: dict[str, str]
     prompt: dict[str, Any] | None
     prompt_cache_key: str | None
@@ -143,6 +150,7 @@ class CreateResponse(Struct):
     repeat_penalty: float | None
     seed: int | None
     stop: list[str]
+    generate: bool = True
 
 
 _decoder = msgspec.json.Decoder(_Body)
@@ -157,9 +165,11 @@ def decode_create_response(data: bytes) -> CreateResponse:
     body = decode_body(_decoder, data)
     _check_limits(body)
     instructions = body.instructions
+    items = _items(body.input, "input")
+    compaction_trigger = take_trigger(items)
     return CreateResponse(
         model=body.model,
-        items=_items(body.input, "input"),
+        items=items,
         instructions=instructions if isinstance(instructions, str) else None,
         instruction_items=None if isinstance(instructions, str | None) else _items(instructions, "instructions"),
         previous_response_id=body.previous_response_id,
@@ -181,7 +191,9 @@ def decode_create_response(data: bytes) -> CreateResponse:
         text=body.text or TextConfig(),
         reasoning=body.reasoning or ReasoningConfig(),
         truncation=body.truncation or "disabled",
-        metadata={key: value or "" for key, value in (body.metadata or {}).items()},
+        context_management=check_context_management(body.context_management),
+        compaction_trigger=compaction_trigger,
+        metadata=check_metadata(body.metadata),
         prompt=body.prompt,
         prompt_cache_key=body.prompt_cache_key,
         service_tier=body.service_tier or "auto",
@@ -193,6 +205,7 @@ def decode_create_response(data: bytes) -> CreateResponse:
         repeat_penalty=body.repeat_penalty,
         seed=body.seed,
         stop=[body.stop] if isinstance(body.stop, str) else body.stop or [],
+        generate=body.generate is not False,
     )
 
 
@@ -201,7 +214,7 @@ def _items(value: str | Sequence[Raw] | None, path: str) -> list[Item]:
         return []
     if isinstance(value, str):
         if len(value) > MAX_INPUT_TEXT:
-            raise _too_long(path, MAX_INPUT_TEXT, len(value))
+            raise too_long(path, MAX_INPUT_TEXT, len(value))
         return [Message(role="user", content=[InputText(text=value)])]
     if len(value) > MAX_INPUT_ITEMS:
         raise InvalidRequestError(
@@ -212,20 +225,11 @@ def _items(value: str | Sequence[Raw] | None, path: str) -> list[Item]:
     return [decode_item(raw, f"{path}[{index}]") for index, raw in enumerate(value)]
 
 
-def _too_long(path: str, limit: int, length: int) -> InvalidRequestError:
-    return InvalidRequestError(
-        f"Invalid '{path}': string too long. Expected a string with maximum length {limit}, "
-        f"but got a string with length {length} instead.",
-        param=path,
-        code="string_above_max_length",
-    )
-
-
 def _check_limits(body: _Body) -> None:
     for field, limit in (("prompt_cache_key", MAX_IDENTIFIER), ("safety_identifier", MAX_SAFETY_IDENTIFIER)):
         value: str | None = getattr(body, field)
         if value is not None and len(value) > limit:
-            raise _too_long(field, limit, len(value))
+            raise too_long(field, limit, len(value))
     if body.tools is not None and len(body.tools) > MAX_TOOLS:
         raise InvalidRequestError(
             f"Invalid 'tools': at most {MAX_TOOLS} tools are expected, but got {len(body.tools)}.",
@@ -258,12 +262,10 @@ def _check_limits(body: _Body) -> None:
             code="invalid_value",
         )
     _check_stop(body.stop)
-    if body.metadata:
-        _check_metadata(body.metadata)
     if body.text is not None and body.text.format is not None:
         check_value(body.text.format.schema, "text.format.schema")
         check_value(body.text.format.json_schema, "text.format.json_schema")
-    for field in ("chat_template_kwargs", "prompt", "conversation"):
+    for field in ("chat_template_kwargs", "prompt", "conversation", "context_management"):
         check_value(getattr(body, field), field)
 
 
@@ -275,17 +277,3 @@ def _check_stop(stop: str | list[str] | None) -> None:
             param="stop",
             code="array_above_max_length",
         )
-
-
-def _check_metadata(metadata: dict[str, str | None]) -> None:
-    if len(metadata) > MAX_METADATA_ENTRIES:
-        raise InvalidRequestError(
-            f"Invalid 'metadata': metadata is limited to {MAX_METADATA_ENTRIES} entries; received {len(metadata)}.",
-            param="metadata",
-            code="object_above_max_properties",
-        )
-    for key, value in metadata.items():
-        if len(key) > MAX_METADATA_KEY:
-            raise _too_long("metadata", MAX_METADATA_KEY, len(key))
-        if value is not None and len(value) > MAX_METADATA_VALUE:
-            raise _too_long(f"metadata.{key}", MAX_METADATA_VALUE, len(value))

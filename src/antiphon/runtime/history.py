@@ -9,20 +9,18 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from itertools import chain
 
+import msgspec
 from msgspec import Struct
 
-from antiphon.prompt.messages import EMPTY, Conversation, MessageBuilder
-from antiphon.protocol.items import (
-    CustomToolCall,
-    FunctionCall,
-    Item,
-    decode_stored_item,
-)
+from antiphon.prompt.compaction import unanswered
+from antiphon.prompt.messages import EMPTY, CompactedContext, Conversation, MessageBuilder, PromptItem, join
+from antiphon.protocol.items import CustomToolCall, FunctionCall, decode_stored_item
+from antiphon.runtime.codec import Codec
+from antiphon.runtime.unseal import unseal
 from antiphon.store.base import ChainTurn, Scope, Store
 
-__all__ = ["History", "Turn", "convert", "convert_turn", "join", "open_calls"]
+__all__ = ["History", "Turn", "convert", "convert_turn", "joined_turn", "open_calls"]
 
 MAX_CACHED_CHARACTERS = 64 * 1024 * 1024
 
@@ -33,14 +31,14 @@ TURN_CHARACTERS = 2048
 class Turn(Struct):
     """One response of a chain, the ids of the calls it waits for, and its size in characters.
 
-    `converted` is what of its items is messages already; `output` is the rest, which is converted when someone asks,
-    since most responses are never chained to.
+    `converted` is what of its items is messages already; `output` is the rest with its blobs opened, which is converted
+    when someone asks, since most responses are never chained to.
     """
 
     id: str
     parent_id: str | None
     converted: Conversation
-    output: Sequence[Item]
+    output: Sequence[PromptItem]
     open_calls: tuple[str, ...]
     size: int
 
@@ -89,8 +87,9 @@ class _Cache:
 class History:
     """Reads chains; keeps single turns, and the ends of chains as wholes, each bounded by their text."""
 
-    def __init__(self, store: Store, max_characters: int = MAX_CACHED_CHARACTERS) -> None:
+    def __init__(self, store: Store, codec: Codec, max_characters: int = MAX_CACHED_CHARACTERS) -> None:
         self._store = store
+        self._codec = codec
         self._turns = _Cache(max_characters)
         self._wholes = _Cache(max_characters)
 
@@ -101,7 +100,7 @@ class History:
             turns = await self._chain(scope, response_id)
             if not turns:
                 return None
-            whole = _whole(turns)
+            whole = joined_turn(turns)
             self._wholes.put(scope, whole)
         return whole
 
@@ -111,7 +110,7 @@ class History:
         if turn.parent_id is not None:
             before = self._wholes.drop(scope, turn.parent_id)
             if before is not None:
-                self._wholes.put(scope, _whole([before, turn]))
+                self._wholes.put(scope, joined_turn([before, turn]))
 
     def forget(self, scope: Scope, response_id: str) -> None:
         """Drop a deleted response's turn; descendants read it from the store again if they need it."""
@@ -137,49 +136,48 @@ class History:
         turns: list[Turn] = []
         before = EMPTY
         for row in stored:
-            turn = convert_turn(row, before)
+            turn = await convert_turn(self._codec, scope, row, before)
             before = turn.conversation
             turns.append(turn)
             self._turns.put(scope, turn)
         return turns
 
 
-def join(parts: Sequence[Conversation]) -> Conversation:
-    """Consecutive parts of a history as one; there must be at least one."""
-    return Conversation(
-        system=tuple(chain.from_iterable(part.system for part in parts)),
-        messages=tuple(chain.from_iterable(part.messages for part in parts)),
-        open_turn=parts[-1].open_turn,
-        media=frozenset[str]().union(*(part.media for part in parts)),
-        substance=any(part.substance for part in parts),
-    )
-
-
-def _whole(turns: Sequence[Turn]) -> Turn:
+def joined_turn(turns: Sequence[Turn]) -> Turn:
+    """Consecutive turns of a chain as one, which stands for all of them; there must be at least one."""
     last = turns[-1]
     conversation = join([turn.conversation for turn in turns])
     return Turn(last.id, last.parent_id, conversation, (), last.open_calls, sum(turn.size for turn in turns))
 
 
-def convert_turn(row: ChainTurn, before: Conversation) -> Turn:
+async def convert_turn(codec: Codec, scope: Scope, row: ChainTurn, before: Conversation) -> Turn:
     """A stored turn, converted after the part of the history that came before it."""
-    own = [decode_stored_item(body) for body in row.input_items]
-    output = [decode_stored_item(body) for body in row.output_items]
+    own = await unseal(codec, scope, [decode_stored_item(body) for body in row.input_items])
+    output = await unseal(codec, scope, [decode_stored_item(body) for body in row.output_items])
     size = sum(map(len, row.input_items)) + sum(map(len, row.output_items))
     return Turn(row.id, row.parent_id, convert([*own, *output], before), (), open_calls(output), size)
 
 
-def convert(items: Iterable[Item], before: Conversation, *, whole: bool = False) -> Conversation:
-    """Items as messages, after the part of the history that came before; `whole` leaves no turn open after them."""
+def convert(items: Iterable[PromptItem], before: Conversation, *, whole: bool = False) -> Conversation:
+    """Items as messages, after the part of the history that came before.
+
+    `whole` is for instructions: no turn is open after them, and no compaction replaces them.
+    """
     builder = MessageBuilder(before)
     builder.add(items)
     if whole:
         builder.close()
-    return builder.conversation()
+    conversation = builder.conversation()
+    return msgspec.structs.replace(conversation, pinned=True) if whole else conversation
 
 
-def open_calls(output: Iterable[Item]) -> tuple[str, ...]:
-    """The ids of the calls that a response leaves to its client."""
+def open_calls(output: Sequence[PromptItem]) -> tuple[str, ...]:
+    """The ids of the calls that a response, its blobs opened, leaves to its client.
+
+    A response that is nothing but a compaction leaves those that were open before it.
+    """
+    if output and isinstance(output[-1], CompactedContext):
+        return unanswered(output[-1].messages)
     return tuple(
         item.call_id
         for item in output

@@ -14,12 +14,16 @@ __all__ = ["LiveLog"]
 
 
 class LiveLog:
-    """Readers see `log.frames[:published]`; `closed` says that no more will come."""
+    """Readers see `log.frames[:published]`; `closed` says that no more will come from here.
+
+    `moved` says that the response goes on elsewhere: another server has taken it over, or will.
+    """
 
     def __init__(self, log: EventLog) -> None:
         self.log = log
         self.published = 0
         self.closed = False
+        self.moved = False
         self._waiting: list[asyncio.Future[None]] = []
 
     def publish(self, upto: int | None = None) -> None:
@@ -31,6 +35,11 @@ class LiveLog:
         """Publish all and end every reader's wait."""
         self.published = len(self.log.frames)
         self.closed = True
+        self._wake()
+
+    def move(self) -> None:
+        """End every reader's wait with what is published: the rest comes from the store."""
+        self.moved = self.closed = True
         self._wake()
 
     def slice(self, start: int) -> list[bytes]:

@@ -22,5 +22,11 @@ class Observer:
     def store_commit(self, seconds: float) -> None:
         """A write of a response became durable, that long after it was handed over."""
 
+    def background(self, running: int, waiting: int) -> None:
+        """So many background responses run, and so many wait for a worker."""
+
+    def webhook_attempt(self, outcome: str) -> None:
+        """An attempt to deliver a webhook: delivered, gone, failed, refused, unknown (no such endpoint) or expired."""
+
     def fault(self, message: str, error: BaseException) -> None:
         """A fault of ours that the caller is not shown."""

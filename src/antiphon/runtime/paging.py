@@ -9,9 +9,7 @@ from antiphon.errors import InvalidRequestError
 __all__ = ["page_after"]
 
 
-def page_after(
-    ids: Sequence[str], *, newest_first: bool, after: str | None, limit: int
-) -> tuple[list[str], bool]:
+def page_after(ids: Sequence[str], *, newest_first: bool, after: str | None, limit: int) -> tuple[list[str], bool]:
     """At most `limit` ids after one of them, in the order asked for, and whether more follow. `ids` are oldest first.
 
     Raises:

@@ -18,7 +18,15 @@ from antiphon.protocol.parts import ContentPart, InputAudio, InputFile, InputIma
 from antiphon.protocol.request import CreateResponse, TextFormat
 from antiphon.settings import Settings
 
-__all__ = ["check_choice", "check_format", "check_media", "check_request", "check_substance"]
+__all__ = [
+    "ENCRYPTED_REASONING",
+    "LOGPROBS",
+    "check_choice",
+    "check_format",
+    "check_media",
+    "check_request",
+    "check_substance",
+]
 
 _PARTS_OF_KIND: dict[str, type | tuple[type, ...]] = {
     "image": InputImage,
@@ -27,6 +35,9 @@ _PARTS_OF_KIND: dict[str, type | tuple[type, ...]] = {
     "video": (InputVideo, VideoUrlPart),
 }
 _FORMATS = ("text", "json_object", "json_schema")
+ENCRYPTED_REASONING = "reasoning.encrypted_content"
+"""The `include` value that gives reasoning items their sealed text."""
+
 LOGPROBS = "message.output_text.logprobs"
 
 
@@ -45,8 +56,6 @@ def check_request(request: CreateResponse, settings: Settings) -> None:
         )
     if request.conversation is not None:
         raise _unsupported("conversation", "Conversations are not supported yet; chain with 'previous_response_id'.")
-    if request.background:
-        raise _unsupported("background", "Background responses are not supported yet; set 'background' to false.")
     if request.prompt is not None:
         raise _unsupported("prompt", "Stored prompts are not supported yet; send the text in 'instructions'.")
     limit = request.max_output_tokens

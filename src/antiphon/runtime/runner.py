@@ -1,40 +1,74 @@
 """Runs one response: engine deltas to events, events to readers and to the store, and an end in every case.
 
-A stored stream is begun in the store before its first event is seen, and its end is committed before its terminal
-event is seen (law 4); an answer that is not streamed is one commit, before it is sent.
+A response that is stored while it runs is begun in the store before its first event is seen, and its end is committed
+before its terminal event is seen (law 4); a foreground answer that is not streamed is one commit, before it is sent.
+Readers of a background response see what is durable and nothing else; those of a foreground stream see each event at
+once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack, aclosing
-from itertools import accumulate
 from typing import Any
 
 from msgspec import Struct
 
-from antiphon.engines.base import Engine, PreparedTurn
-from antiphon.errors import APIError, EngineError, InternalError
-from antiphon.machine.assembler import Assembler
+from antiphon.engines.base import Engine, PreparedTurn, Sampled
+from antiphon.errors import APIError, DivergedError, EngineError, InternalError, UnavailableError
+from antiphon.machine.assembler import Assembler, usage_of
+from antiphon.machine.deltas import Delta, RawItemDelta, Stop, TokenUsage
 from antiphon.machine.log import EventLog
+from antiphon.machine.restore import Restored
+from antiphon.machine.suppressor import Suppressor
 from antiphon.prompt.messages import Conversation
 from antiphon.protocol.items import Item, RawItem
 from antiphon.protocol.json import encode
 from antiphon.protocol.response import ERROR_CODES, Response, ResponseError
+from antiphon.runtime.codec import Codec
+from antiphon.runtime.compaction import Compaction, added
+from antiphon.runtime.history import Turn, joined_turn, open_calls
 from antiphon.runtime.inputs import stored_items
+from antiphon.runtime.journal import Journal, batch_of
 from antiphon.runtime.live import LiveLog
 from antiphon.runtime.observer import Observer
-from antiphon.store.base import EventBatch, FinishedResponse, NewResponse, Scope, Store, StoredItem
+from antiphon.runtime.unseal import unseal_known
+from antiphon.store.base import (
+    FinishedResponse,
+    IdempotencyRecord,
+    NewDelivery,
+    NewResponse,
+    Scope,
+    Store,
+    StoredItem,
+)
 
-__all__ = ["Run", "RunPlan", "output_items"]
+__all__ = ["Run", "RunPlan", "Taken", "output_items", "response_error"]
+
+BACKGROUND_DELAY = 0.02
+"""Seconds that an event of a background response may wait for its batch."""
+
+FOREGROUND_DELAY = 0.25
+"""The same for a foreground stream, which nobody reads from the store while it runs but after a crash."""
+
+FINISH_AGAIN_SECONDS = 1.0
+
+APPENDED = frozenset({"completed", "incomplete"})
+"""The ends after which a conversation gets the items of a response (issue 3, Conversations)."""
+
+CANCELLED, STEERED, DETACHED, MOVED = "cancelled", "steered", "detached", "moved"
 
 
 class RunPlan(Struct):
     """All that a run needs, after every check.
 
-    `own` are the request's items as messages, after what the history left open, and `input_items` their rows. `store`
-    is None where the response is not kept.
+    `own` are the request's items as messages, after what the history left open, and `input_items` their rows; `before`
+    is that history. `store` is None where nothing of the response is kept. `begun` says that it has a row before it
+    ends; `resume` is what another server needs to run it, and `keep_seconds` how long a temporary one is kept. `seal`
+    makes `encrypted_content` of thinking. `compaction` is done before the turn, or instead of it.
     """
 
     scope: Scope
@@ -42,53 +76,136 @@ class RunPlan(Struct):
     turn: PreparedTurn
     response: Response
     own: Conversation
+    before: Turn | None
     input_items: list[StoredItem]
     stream: bool
     dialect: str
     logprobs: bool
     store: Store | None
+    codec: Codec
+    begun: bool = False
+    generate: bool = True
+    resume: bytes = b""
+    keep_seconds: float | None = None
+    idempotency: IdempotencyRecord | None = None
+    seal: Callable[[str], str] | None = None
+    compaction: Compaction | None = None
+    deliveries: Callable[[Response], Sequence[NewDelivery]] | None = None
+
+    @property
+    def background(self) -> bool:
+        """Whether it goes on without its client."""
+        return self.response.background
+
+
+class Taken(Struct):
+    """A response that an earlier owner left running: what of it is durable, and the fence that is ours now."""
+
+    restored: Restored
+    sampled: Sampled
+    fence: int
 
 
 class Run:
-    """One response while it is generated. Its task ends only when the response has its terminal state."""
+    """One response while it is generated. Its task ends when the response has its terminal state, or is not ours."""
 
-    def __init__(self, plan: RunPlan, observer: Observer) -> None:
+    def __init__(
+        self,
+        plan: RunPlan,
+        observer: Observer,
+        *,
+        owner: str = "",
+        ring: Callable[[str, str], None] | None = None,
+        taken: Taken | None = None,
+    ) -> None:
         self.plan = plan
-        self.log = EventLog(plan.response, plan.dialect)
-        self.live = LiveLog(self.log)
         self.refused: APIError | None = None
         self.held = ExitStack()
         """What is given back when the run has ended: the hold on the history that it continues."""
+        self.committing = False
         self._observer = observer
-        self._assembler = Assembler(
-            self.log,
+        self._owner = owner
+        self._ring = ring
+        self._suppressor: Suppressor | None = None
+        self._stopping: str | None = None
+        self._hurry = asyncio.Event()
+        self._generating = False
+        self._task: asyncio.Task[None] | None = None
+        self._started_at = time.monotonic()
+        self._stored_body: bytes | None = None
+        self.log, self._assembler = self._begin_log(taken)
+        self.live = LiveLog(self.log)
+        self.journal = self._begin_journal(taken)
+
+    def _begin_log(self, taken: Taken | None) -> tuple[EventLog, Assembler]:
+        plan = self.plan
+        if taken is not None:
+            self._suppressor = taken.restored.suppressor()
+            plan.turn.sampled = taken.sampled
+            return taken.restored.log, taken.restored.assembler
+        log = EventLog(plan.response, plan.dialect)
+        assembler = Assembler(
+            log,
             logprobs=plan.logprobs,
             parallel_tool_calls=plan.turn.prompt.parallel_tool_calls,
             input_tokens=plan.turn.input_tokens,
-            whole_parts=not plan.stream,
+            whole_parts=not plan.stream and not plan.background,
+            seal=plan.seal,
         )
-        self._started_at = time.monotonic()
-        self._task: asyncio.Task[None] | None = None
-        self._generating = False
-        self._left = False
-        self._stored_body: bytes | None = None
-        self.committing = False
+        return log, assembler
+
+    def _begin_journal(self, taken: Taken | None) -> Journal | None:
+        plan = self.plan
+        if plan.store is None or not plan.begun:
+            return None
+        journal = Journal(
+            plan.store,
+            plan.scope,
+            plan.response.id,
+            self.log.frames,
+            fence=1 if taken is None else taken.fence,
+            delay=BACKGROUND_DELAY if plan.background else FOREGROUND_DELAY,
+            durable=0 if taken is None else len(self.log.frames),
+            told=self._durable,
+            failed=lambda error: self._observer.fault("events could not be stored yet", error),
+        )
+        journal.begin_turn(plan.turn.sampled)
+        if taken is not None:
+            self.live.publish()
+        return journal
 
     @property
     def id(self) -> str:
         """The id of the response."""
         return self.plan.response.id
 
+    @property
+    def fence(self) -> int:
+        """The fence that its writes carry."""
+        return self.journal.fence if self.journal is not None else 1
+
+    @property
+    def started(self) -> bool:
+        """Whether `run` has been called."""
+        return self._task is not None
+
+    @property
+    def moved(self) -> bool:
+        """Whether the response goes on, or has ended, elsewhere."""
+        return self.live.moved
+
     async def begin(self) -> None:
-        """Open the log; a stored stream is durable when this returns.
+        """Open the log; a response that has a row while it runs is durable when this returns.
 
         Raises:
             UnavailableError: the store cannot take it; nothing was sent.
+            ConflictError: another response runs in its conversation, or its idempotency key is taken.
         """
-        self.log.open()
-        if self.plan.stream and self.plan.store is not None:
+        self.log.open(queued=self.plan.background)
+        if self.plan.store is not None and self.journal is not None:
             began = time.monotonic()
             await self.plan.store.create_response(self.plan.scope, self._new_row(encode(self.plan.response)))
+            self.journal.durable = len(self.log.frames)
             self._observer.store_commit(time.monotonic() - began)
         self.live.publish()
 
@@ -96,18 +213,50 @@ class Run:
         """Generate to the end and commit it."""
         self._task = asyncio.current_task()
         try:
-            if self._left:
-                self._assembler.cancel()
-            else:
+            if self._stopping is None:
                 await self._generate()
-            self.committing = True
-            await self._commit()
+            elif self._stopping not in (DETACHED, MOVED):
+                self._end_stopped()
+            if self._stopping == DETACHED and self.journal is not None and not self.log.ended:
+                await self.journal.flush()
+                self.live.move()
+            elif self._stopping != MOVED:
+                self.committing = True
+                await self._commit()
         finally:
-            self.live.close()
+            if self._stopping == MOVED:
+                self.live.move()
+            elif not self.live.closed:
+                self.live.close()
+            self._tell()
 
     def leave(self) -> None:
-        """The client left: stop the engine; the response is kept as cancelled, with what was generated."""
-        self._left = True
+        """The client left a foreground response: stop; it is kept as cancelled, with what was generated."""
+        self._stop(CANCELLED)
+
+    def cancel(self) -> None:
+        """Stop, and end as cancelled."""
+        self._stop(CANCELLED)
+
+    def steer(self) -> None:
+        """Stop, and end as `incomplete` with the reason `steered` (responses-api 7)."""
+        self._stop(STEERED)
+
+    def detach(self) -> None:
+        """Stop without an end: a background response goes on at the next start, or on another server."""
+        self._hurry.set()
+        self._stop(DETACHED)
+
+    def lose(self) -> None:
+        """Another server has taken the response over: write and publish nothing more."""
+        if not self.committing:
+            self._stopping = None
+            self._stop(MOVED)
+
+    def _stop(self, reason: str) -> None:
+        if self._stopping is not None or self.committing:
+            return
+        self._stopping = reason
         if self._generating and self._task is not None:
             self._task.cancel()
 
@@ -120,36 +269,138 @@ class Run:
         """The JSON of the response as it stands."""
         return self._stored_body or encode(self.log.snapshot())
 
+    def own_turn(self) -> Turn:
+        """The response as a turn of a history, once it has ended."""
+        plan = self.plan
+        output = unseal_known(plan.codec, plan.scope, output_items(plan.response))
+        size = sum(len(row.body) for row in plan.input_items) + len(self.body())
+        return Turn(self.id, plan.response.previous_response_id, plan.own, output, open_calls(output), size)
+
+    def ended_turn(self) -> Turn:
+        """The whole history up to this response, which must have ended, as the one to continue."""
+        before = self.plan.before
+        return self.own_turn() if before is None else joined_turn([before, self.own_turn()])
+
+    def finished_row(self) -> FinishedResponse:
+        """The end of the response as the store takes it."""
+        plan, response, journal = self.plan, self.plan.response, self.journal
+        events = [batch_of(self.log.frames)] if journal is None else journal.rest()
+        return FinishedResponse(
+            id=response.id,
+            status=response.status,
+            completed_at=int(time.time()),
+            snapshot=encode(response),
+            output_items=stored_items(output_items(response)),
+            events=events,
+            fence=self.fence,
+            to_conversation=bool(response.conversation) and response.status in APPENDED,
+            deliveries=plan.deliveries(response) if plan.deliveries is not None else (),
+        )
+
     async def _generate(self) -> None:
         self._generating = True
         try:
+            if self.plan.background and self.plan.response.status == "queued":
+                self.log.start()
+                if self.journal is not None:
+                    self.journal.status = "in_progress"
+                self._published()
             await self._consume()
         except asyncio.CancelledError:
+            if self._stopping is None:
+                raise
             if self._task is not None:
                 self._task.uncancel()
-            self._assembler.cancel()
+            self._end_stopped()
+        except DivergedError:
+            self._assembler.fail(
+                ResponseError("resume_diverged", "The response could not be continued as it began after a restart.")
+            )
         except APIError as error:
-            self._assembler.fail(_response_error(error))
+            self._assembler.fail(response_error(error))
         except Exception as error:  # noqa: BLE001 - a client must never wait for an end that cannot be kept
             self._observer.fault("a response failed", error)
             self._assembler.fail(ResponseError("server_error", "The server had an error while generating."))
         finally:
             self._generating = False
 
+    def _end_stopped(self) -> None:
+        if self._stopping == CANCELLED:
+            self._assembler.cancel()
+        elif self._stopping == STEERED:
+            self._assembler.steer()
+
     async def _consume(self) -> None:
         plan, assembler = self.plan, self._assembler
+        if not plan.generate:
+            nothing = TokenUsage(input_tokens=plan.turn.input_tokens, output_tokens=0)
+            self.log.complete(usage_of(Stop("stop", nothing)), int(time.time()))
+            return
+        if plan.compaction is None:
+            await self._turn(plan.turn)
+        else:
+            await self._compact(plan.compaction)
+        if assembler.stopped is None:
+            raise EngineError("The engine ended without saying why.")
+        assembler.finish(int(time.time()))
+
+    async def _compact(self, compaction: Compaction) -> None:
+        """Emit the compaction item, and generate the turn after it, unless it is the whole answer."""
+        compacted = await compaction()
+        turn, usage = compacted.turn, compacted.usage
+        if turn is None:
+            self._feed([RawItemDelta(compacted.item), Stop("stop", usage)])
+            return
+        self._feed([RawItemDelta(compacted.item)])
+        # What the journal keeps, or an earlier life has drawn, is of the turn that is generated.
+        turn.sampled = self.plan.turn.sampled
+        await self._turn(turn)
+        stopped = self._assembler.stopped
+        if stopped is not None:
+            self._assembler.stopped = Stop(stopped.reason, added(usage, stopped.usage))
+
+    async def _turn(self, turn: PreparedTurn) -> None:
+        plan = self.plan
         first = True
-        async with aclosing(plan.engine.generate(plan.turn)) as batches:
+        if turn.constrained and turn.sampled.generated:
+            # An engine starts a grammar anew with every call, so the turn is drawn again from its start.
+            turn.sampled = Sampled()
+            if self.journal is not None:
+                self.journal.begin_turn(turn.sampled)
+        async with aclosing(plan.engine.generate(turn)) as batches:
             async for deltas in batches:
                 if first:
                     first = False
                     self._observer.first_token(plan.engine.name, time.monotonic() - self._started_at)
-                if assembler.feed(deltas):
-                    break
-                self.live.publish()
-        if assembler.stopped is None:
-            raise EngineError("The engine ended without saying why.")
-        assembler.finish(int(time.time()))
+                if self._feed(deltas):
+                    return
+
+    def _feed(self, deltas: Sequence[Delta]) -> bool:
+        if self._suppressor is not None:
+            deltas = self._suppressor.feed(deltas)
+        ended = self._assembler.feed(deltas)
+        if not ended:
+            self._published()
+        return ended
+
+    def _published(self) -> None:
+        if self.journal is not None:
+            self.journal.note()
+        if not self.plan.background:
+            self.live.publish()
+
+    def _durable(self, durable: int | None) -> None:
+        """The journal's word: so many events are in the store, or (None) the response is not ours any more."""
+        if durable is None:
+            self.lose()
+            return
+        if self.plan.background:
+            self.live.publish(durable)
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._ring is not None and self.journal is not None:
+            self._ring(self.plan.scope.tenant, self.id)
 
     async def _commit(self) -> None:
         store = self.plan.store
@@ -157,13 +408,13 @@ class Run:
             return
         began = time.monotonic()
         try:
-            finished = self.finished_row()
-            if self.plan.stream:
-                await self._finish(store, finished)
-            else:
+            if self.journal is None:
                 # Nobody saw it begin: the one snapshot that is kept is the final one.
+                finished = self.finished_row()
                 await store.create_finished_response(self.plan.scope, self._new_row(finished.snapshot), finished)
-            self._stored_body = finished.snapshot
+                self._stored_body = finished.snapshot
+            elif not await self._finish(store, self.journal):
+                self._stopping = MOVED
         except APIError as error:
             self._refuse(error)
         except Exception as error:  # noqa: BLE001 - a client must never wait for an end that cannot be kept
@@ -171,37 +422,51 @@ class Run:
             self._refuse(InternalError("The server could not store the response."))
         self._observer.store_commit(time.monotonic() - began)
 
-    async def _finish(self, store: Store, finished: FinishedResponse) -> None:
-        if not await store.finish_response(self.plan.scope, finished):
-            raise InternalError("The response was ended by another server.")
+    async def _finish(self, store: Store, journal: Journal) -> bool:
+        """End the row; whether the end is ours.
+
+        What a background response did is shown only once it is durable, so its end waits for the store as long as the
+        server runs; a foreground client is told at once.
+        """
+        if not await journal.settle():
+            return False
+        finished = self.finished_row()
+        while True:
+            try:
+                ours = await store.finish_response(self.plan.scope, finished)
+            except UnavailableError:
+                if not self.plan.background:
+                    raise
+            else:
+                self._stored_body = finished.snapshot
+                return ours
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), FINISH_AGAIN_SECONDS)
+            if self._hurry.is_set():
+                return False
 
     def _refuse(self, error: APIError) -> None:
         """The end could not be stored: whoever waits for the answer gets the error, a stream ends as failed."""
         self.refused = error
         self.log.retract_end()
-        self.log.fail(_response_error(error))
+        self.log.fail(response_error(error))
 
     def _new_row(self, snapshot: bytes) -> NewResponse:
-        response = self.plan.response
+        plan, response = self.plan, self.plan.response
+        begun = self.journal is not None
         return NewResponse(
             id=response.id,
             parent_id=response.previous_response_id,
-            status="in_progress",
+            status="queued" if plan.background else "in_progress",
             created_at=response.created_at,
             snapshot=snapshot,
-            input_items=self.plan.input_items,
-        )
-
-    def finished_row(self) -> FinishedResponse:
-        """The end of the response as the store takes it."""
-        response = self.plan.response
-        return FinishedResponse(
-            id=response.id,
-            status=response.status,
-            completed_at=int(time.time()),
-            snapshot=encode(response),
-            output_items=stored_items(output_items(response)),
-            events=[whole_batch(self.log.frames)],
+            input_items=plan.input_items,
+            events=[batch_of(self.log.frames)] if begun else (),
+            conversation_id=response.conversation["id"] if response.conversation else None,
+            owner=self._owner if begun else "",
+            plan=plan.resume,
+            keep_seconds=plan.keep_seconds,
+            idempotency=plan.idempotency,
         )
 
 
@@ -214,12 +479,7 @@ def _raw_item(body: Any) -> RawItem:
     return RawItem(body["type"], body["id"], body)
 
 
-def whole_batch(frames: list[bytes]) -> EventBatch:
-    """All frames of a log as one batch."""
-    ends = accumulate(map(len, frames))
-    return EventBatch(0, b"".join(frames), [0, *ends][:-1])
-
-
-def _response_error(error: APIError) -> ResponseError:
+def response_error(error: APIError) -> ResponseError:
+    """An error as a response carries it."""
     code = error.code if error.code in ERROR_CODES else None
     return ResponseError(code or "server_error", error.message, error.type)

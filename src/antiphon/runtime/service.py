@@ -4,40 +4,50 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
+from typing import Any, TypeVar
 
-from antiphon.engines.base import RESTART_PATIENCE
 from antiphon.engines.registry import Registry
-from antiphon.errors import EngineUnavailableError, InvalidRequestError, NotFoundError, UnavailableError
-from antiphon.machine.opening import open_response
-from antiphon.prompt.messages import EMPTY
-from antiphon.protocol.ids import is_id, new_id
-from antiphon.protocol.items import Item
+from antiphon.errors import APIError, InvalidRequestError, NotFoundError, UnavailableError
+from antiphon.protocol.ids import is_id
 from antiphon.protocol.json import quoted
 from antiphon.protocol.request import CreateResponse, decode_create_response
-from antiphon.protocol.response import TERMINAL_STATUSES
+from antiphon.protocol.response import TERMINAL_STATUSES, decode_response
 from antiphon.runtime.admission import Admission
-from antiphon.runtime.history import History, Turn, convert, open_calls
-from antiphon.runtime.inputs import answered_calls, resolve_items, stored_items
+from antiphon.runtime.background import Workers
+from antiphon.runtime.bells import Bells
+from antiphon.runtime.codec import Codec
+from antiphon.runtime.history import History, Turn
+from antiphon.runtime.lease import Lease
+from antiphon.runtime.limits import KeyLimits
 from antiphon.runtime.observer import Observer
-from antiphon.runtime.planning import build_prompt, prepare
-from antiphon.runtime.rules import LOGPROBS, check_media, check_request, check_substance
-from antiphon.runtime.runner import Run, RunPlan, output_items
+from antiphon.runtime.paging import page_after
+from antiphon.runtime.planner import Planner, persistence_off, require_store
+from antiphon.runtime.recovery import RESTARTED, Recovery, stored_response
+from antiphon.runtime.replays import Replay, Replays
+from antiphon.runtime.runner import Run, RunPlan, Taken
 from antiphon.runtime.upkeep import Upkeep
 from antiphon.settings import Settings
-from antiphon.store.base import EventBatch, Scope, Store, StoredResponse
-
-__all__ = ["Service"]
-
-PERSISTENCE_OFF = (
-    "Response storage is disabled on this server (--responses-store-max-entries 0), "
-    "so responses cannot be looked up or chained."
+from antiphon.store.base import (
+    ClaimedResponse,
+    IdempotencyRecord,
+    RunningResponse,
+    Scope,
+    Store,
+    StoredResponse,
 )
+
+__all__ = ["Service", "response_not_found"]
+
+T = TypeVar("T")
+IDEMPOTENCY_SECONDS = 24 * 3600.0
+PATIENCE_SECONDS = 5.0
+"""How long a cancellation waits for a store that does not answer."""
 
 
 class Service:
-    """Creates, finds, deletes and lists responses. One per process."""
+    """Creates, finds, cancels, deletes and lists responses. One per process."""
 
     def __init__(
         self, settings: Settings, registry: Registry, store: Store | None, observer: Observer | None = None
@@ -47,101 +57,155 @@ class Service:
         self.store = store
         self.observer = observer or Observer()
         self.admission = Admission(settings.max_concurrent_requests)
-        self._history = History(store) if store is not None else None
+        self.limits = KeyLimits(registry)
+        self.workers = Workers(settings.background_workers, settings.background_queue, self.observer)
+        self.codec = Codec(store)
+        self._history = History(store, self.codec) if store is not None else None
+        self.planner = Planner(settings, self.limits, store, self._history, self.codec)
+        self._bells = Bells()
+        self._stop = asyncio.Event()
         self._runs: dict[tuple[str, str], Run] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._upkeep = Upkeep(store, self.observer, settings.dialect) if store is not None else None
+        self._upkeep = Upkeep(store, self.observer) if store is not None else None
+        self._recovery = Recovery(store, self.planner, settings.dialect, lambda _: []) if store is not None else None
+        self._lease = Lease(store, self.observer, settings.lease_seconds, self._take) if store is not None else None
+        self._replays = (
+            Replays(store, self._bells, self._upkeep, settings.keep_alive_seconds, self._stop.is_set)
+            if store is not None and self._upkeep is not None
+            else None
+        )
+        self._loaded = asyncio.Event()
         self.started = False
         self.draining = False
-        self._ending = False
 
     @property
     def ready(self) -> bool:
         """Whether a request could be generated now."""
         return self.started and not self.draining and self.registry.ready
 
+    @property
+    def running(self) -> int:
+        """Responses that are generated or wait for it."""
+        return self.admission.running + self.workers.running + self.workers.waiting
+
     async def start(
         self, loading: Callable[[str], None] | None = None, loaded: Callable[[str], None] | None = None
     ) -> None:
-        """Open the store, end what an earlier process left running, and load the models.
+        """Open the store, take over what an earlier process left running, and load the models.
 
         Raises:
             ConfigurationError: the store or a model cannot be used.
         """
-        if self.store is not None:
+        if self.store is not None and self._lease is not None and self._upkeep is not None:
             await self.store.open()
-        if self._upkeep is not None:
-            await self._upkeep.start()
+            self.store.listen(self._rung)
+            await self.codec.load()
+            await self._lease.start()
+            self._upkeep.start()
         await self.registry.start(loading, loaded)
         self.started = True
+        self._loaded.set()
 
     async def drain(self, seconds: float) -> None:
         """Take no new responses, and wait for those that run, at most so many seconds; look-ups go on."""
         self.draining = True
+        until = time.monotonic() + seconds
         await self.admission.empty(seconds)
+        await self.workers.idle(max(0.0, until - time.monotonic()))
 
     async def end_runs(self) -> None:
-        """Stop what runs; its terminal events go out, and it is kept as cancelled."""
-        self.draining = self._ending = True
+        """Stop what runs: foreground responses are kept as cancelled; background ones wait for the next owner."""
+        self.draining = True
+        self._stop.set()
         for run in list(self._runs.values()):
-            run.leave()
+            if run.plan.background:
+                run.detach()
+                if not run.started:
+                    run.live.move()
+            else:
+                run.leave()
+        await self.workers.stop()
         while self._tasks:
             await asyncio.wait(self._tasks)
+        self._bells.ring_all()
 
     async def close(self) -> None:
-        """Stop what runs, keep it as cancelled, and close engines and store."""
+        """Stop what runs, and close engines and store."""
         self.started = False
         await self.end_runs()
         if self._upkeep is not None:
             await self._upkeep.stop()
+        if self._lease is not None:
+            await self._lease.stop()
         await self.registry.close()
         if self.store is not None:
             await self.store.close()
 
-    async def create(self, scope: Scope, body: bytes) -> Run:
+    async def create(
+        self,
+        scope: Scope,
+        body: bytes | CreateResponse,
+        *,
+        parent: Turn | None = None,
+        idempotency: tuple[str, bytes] | None = None,
+    ) -> Run:
         """Check a request and begin its response; `launch` starts it.
+
+        `parent` is a history that stands for the one that the request names. `idempotency` is an idempotency key and
+        the digest of what it came with.
 
         Raises:
             APIError: the request is refused; nothing of it is kept.
         """
         if self.draining:
             raise UnavailableError("The server is shutting down. Please try again later.", retry_after=5.0)
-        request = decode_create_response(body)
-        self.admission.enter()
+        request = decode_create_response(body) if isinstance(body, bytes) else body
+        self.limits.admit(scope)
+        give_back = self._enter(request)
         held = ExitStack()
         try:
             parent_id = request.previous_response_id
-            if self.store is not None and parent_id is not None and _is_response_id(parent_id):
+            if self.store is not None and parent is None and parent_id is not None and is_id("resp", parent_id):
                 held.enter_context(self.store.retain(scope, parent_id))
-            run = Run(await self._plan(scope, request), self.observer)
+            plan = await self.planner.plan(scope, request, body=body if isinstance(body, bytes) else b"", parent=parent)
+            if idempotency is not None and plan.store is not None:
+                expires_at = time.time() + IDEMPOTENCY_SECONDS
+                plan.idempotency = IdempotencyRecord(*idempotency, plan.response.id, expires_at)
+                plan.begun = True
+            run = self._run(plan)
             await run.begin()
         except BaseException:
             held.close()
-            self.admission.leave()
+            give_back()
             raise
         run.held = held
         self._runs[scope.tenant, run.id] = run
-        self.observer.response_started(run.plan.engine.name)
+        self.observer.response_started(plan.engine.name)
         return run
 
+    def submit(self, run: Run) -> None:
+        """Give a background run to the workers."""
+        self.workers.submit(lambda: self._drive(run))
+
     def launch(self, run: Run) -> asyncio.Task[None]:
-        """Start a run that `create` gave; the task ends when the response has ended."""
-        if self._ending:
+        """Start a foreground run that `create` gave; the task ends when the response has ended."""
+        if self._stop.is_set():
             run.leave()
-        task = asyncio.create_task(self._drive(run))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task = asyncio.create_task(self._drive_foreground(run))
+        self._keep_task(task)
         return task
 
     async def retrieve(self, scope: Scope, response_id: str) -> bytes:
         """The JSON of a response: as it stands if it runs, else as it ended.
 
+        What a background response shows is what is durable of it.
+
         Raises:
             NotFoundError: there is none by that id in this scope.
         """
-        store = self._require_store()
-        run = self._runs.get((scope.tenant, response_id))
-        if run is not None and run.plan.store is not None:
+        store = require_store(self.store)
+        run = self.live_run(scope, response_id)
+        if run is not None and not run.plan.background:
             if not run.committing:
                 return run.body()
             # What has ended is told only once it is in the store (law 4).
@@ -149,35 +213,72 @@ class Service:
         owed = self._upkeep.owed(scope, response_id) if self._upkeep is not None else None
         if owed is not None:
             return owed.snapshot
-        return (await self._stored(store, scope, response_id)).snapshot
+        row = await self._row(store, scope, response_id)
+        if row.status in TERMINAL_STATUSES:
+            return row.snapshot
+        return stored_response(await store.events(scope, response_id), row.snapshot)
 
-    async def delete(self, scope: Scope, response_id: str) -> None:
-        """Delete a response; one that still runs is refused.
+    async def delete(self, scope: Scope, response_id: str, *, chain: bool = False) -> None:
+        """Delete a response, or with `chain` all that it descends from and all that descend from those (B22).
 
         Raises:
             NotFoundError: there is none by that id in this scope.
-            InvalidRequestError: it is still running.
+            InvalidRequestError: it, or with `chain` one of them, is still running.
         """
-        store = self._require_store()
-        run = self._runs.get((scope.tenant, response_id))
-        if run is not None and run.plan.store is not None:
+        store = require_store(self.store)
+        if self.live_run(scope, response_id) is not None:
             raise InvalidRequestError("Cannot delete an in-flight response.", code="response_in_progress")
-        if not _is_response_id(response_id) or not await store.delete_response(scope, response_id):
+        if not is_id("resp", response_id):
             raise response_not_found(response_id)
-        if self._history is not None:
-            self._history.forget(scope, response_id)
-        if self._upkeep is not None:
-            self._upkeep.forget(scope, response_id)
+        if chain or self.settings.delete_chain:
+            deleted = await store.delete_chain(scope, response_id)
+        else:
+            deleted = [response_id] if await store.delete_response(scope, response_id) else []
+        if not deleted:
+            raise response_not_found(response_id)
+        for name in deleted:
+            if self._history is not None:
+                self._history.forget(scope, name)
+            if self._upkeep is not None:
+                self._upkeep.forget(scope, name)
 
     async def cancel(self, scope: Scope, response_id: str) -> bytes:
-        """Cancel a background response; there are none yet, so a known id is refused.
+        """Cancel a background response, wherever it runs; one that has ended stays as it is. The JSON of it then.
 
         Raises:
             NotFoundError: there is none by that id in this scope.
             InvalidRequestError: it was not created in the background.
+            UnavailableError: the store cannot take its end now.
         """
-        await self.retrieve(scope, response_id)
-        raise InvalidRequestError("Cannot cancel a synchronous response.", code="response_not_cancellable")
+        store = require_store(self.store)
+        while True:
+            row = await self._row(store, scope, response_id)
+            if not decode_response(row.snapshot).background:
+                raise InvalidRequestError("Cannot cancel a synchronous response.", code="response_not_cancellable")
+            if row.status in TERMINAL_STATUSES:
+                return row.snapshot
+            run = self._runs.get((scope.tenant, response_id))
+            if run is not None and run.fence == row.fence:
+                body = await self._cancel_here(run)
+            else:
+                body = await self._cancel_there(store, scope, row)
+            if body is not None:
+                return body
+
+    async def replay(self, scope: Scope, response_id: str, after: int) -> Replay:
+        """Where to read the events of a response after that number (-1: all of them).
+
+        Raises:
+            NotFoundError: there is none by that id in this scope.
+            GoneError: `event_log_expired`, its log was removed after its time.
+            InvalidRequestError: the number is past the durable end of a stream that a restart has ended.
+        """
+        if self._replays is None:
+            raise persistence_off()
+        run = self.live_run(scope, response_id)
+        if run is not None:
+            return self._replays.live(scope, run)
+        return await self._replays.stored(scope, await self._row(require_store(self.store), scope, response_id), after)
 
     async def input_items(
         self, scope: Scope, response_id: str, *, newest_first: bool, after: str | None, limit: int
@@ -190,90 +291,44 @@ class Service:
             NotFoundError: there is none by that id in this scope.
             InvalidRequestError: `after` is not the id of an item of this list.
         """
-        store = self._require_store()
-        await self._stored(store, scope, response_id)
+        store = require_store(self.store)
+        await self._row(store, scope, response_id)
         ids = await store.input_item_ids(scope, response_id)
-        if newest_first:
-            ids.reverse()
-        if after is not None:
-            if after not in ids:
-                raise InvalidRequestError(
-                    "Invalid 'after': no item of this list has that id.", param="after", code="invalid_value"
-                )
-            ids = ids[ids.index(after) + 1 :]
-        page = ids[:limit]
+        page, more = page_after(ids, newest_first=newest_first, after=after, limit=limit)
         bodies = await store.get_items(scope, page)
-        return [bodies[identity] for identity in page if identity in bodies], len(ids) > limit
+        return [bodies[identity] for identity in page if identity in bodies], more
 
     def live_run(self, scope: Scope, response_id: str) -> Run | None:
         """The run of a stored response that is being generated here."""
         run = self._runs.get((scope.tenant, response_id))
-        return run if run is not None and run.plan.store is not None else None
+        return run if run is not None and run.plan.store is not None and not run.moved else None
 
-    async def events(self, scope: Scope, response_id: str, after: int) -> list[EventBatch]:
-        """The stored batches of an ended response that hold events after that number.
+    # How responses run
 
-        Raises:
-            NotFoundError: there is none by that id in this scope.
-        """
-        store = self._require_store()
-        await self._stored(store, scope, response_id)
-        owed = self._upkeep.owed_events(scope, response_id) if self._upkeep is not None else []
-        return owed or await store.events(scope, response_id, after)
+    def _enter(self, request: CreateResponse) -> Callable[[], None]:
+        """Take a place for a response; what gives it back."""
+        if not request.background:
+            self.admission.enter()
+            return self.admission.leave
+        if self.store is None:
+            raise persistence_off("background")
+        self.workers.reserve()
+        return self.workers.give_back
 
-    async def _plan(self, scope: Scope, request: CreateResponse) -> RunPlan:
-        check_request(request, self.settings)
-        model, engine = self.registry.resolve(request.model)
-        if not engine.ready and not await engine.wait_ready(RESTART_PATIENCE):
-            raise EngineUnavailableError("The model is being loaded. Please try again later.", retry_after=2.0)
-        history = await self._load_history(scope, request)
-        limit = self.settings.max_body_bytes
-        own = await resolve_items(self.store, scope, request.items, limit)
-        _check_outputs(history, own)
-        new = convert(own, history.conversation if history is not None else EMPTY)
-        parts = [new] if history is None else [history.conversation, new]
-        if request.instruction_items:
-            standing = await resolve_items(self.store, scope, request.instruction_items, limit)
-            parts.insert(0, convert(standing, EMPTY, whole=True))
-        check_substance(parts, request.instructions)
-        check_media(request, parts, engine.capabilities)
-        turn = await prepare(engine, build_prompt(request, parts, engine), request.truncation)
-        store = self.store if request.store else None
-        return RunPlan(
-            scope=scope,
-            engine=engine,
-            turn=turn,
-            response=open_response(
-                request, stored=store is not None, response_id=new_id("resp"), model=model, created_at=int(time.time())
-            ),
-            own=new,
-            input_items=stored_items(own) if store is not None else [],
-            stream=request.stream,
-            dialect=self.settings.dialect,
-            logprobs=LOGPROBS in request.include,
-            store=store,
-        )
+    def _run(self, plan: RunPlan, taken: Taken | None = None) -> Run:
+        owner = self._lease.owner if self._lease is not None else ""
+        return Run(plan, self.observer, owner=owner, ring=self._bells.ring, taken=taken)
 
-    async def _load_history(self, scope: Scope, request: CreateResponse) -> Turn | None:
-        identity = request.previous_response_id
-        if identity is None:
-            return None
-        store = self._require_store("previous_response_id")
-        parent = await store.get_response(scope, identity) if _is_response_id(identity) else None
-        if parent is None or self._history is None:
-            raise previous_not_found(identity)
-        if parent.status not in TERMINAL_STATUSES:
-            raise InvalidRequestError(
-                f"Previous response '{identity}' has not ended yet.",
-                param="previous_response_id",
-                code="response_in_progress",
-            )
-        history = await self._history.upto(scope, identity)
-        if history is None:
-            raise previous_not_found(identity)
-        return history
+    async def _drive_foreground(self, run: Run) -> None:
+        try:
+            await self._drive(run)
+        finally:
+            self.admission.leave()
 
     async def _drive(self, run: Run) -> None:
+        """Run a response to its end, once, whoever asks first."""
+        if run.started:
+            return
         plan = run.plan
         began = time.monotonic()
         try:
@@ -281,69 +336,117 @@ class Service:
             self._keep(run)
         finally:
             run.held.close()
-            self._runs.pop((plan.scope.tenant, run.id), None)
-            self.admission.leave()
+            if self._runs.get((plan.scope.tenant, run.id)) is run:
+                del self._runs[plan.scope.tenant, run.id]
             response = plan.response
             details, error = response.incomplete_details, response.error
             reason = details.reason if details is not None else error.code if error is not None else None
-            self.observer.response_ended(
-                plan.engine.name, response.status, reason, response.usage, time.monotonic() - began
-            )
+            status = "moved" if run.moved else response.status
+            self.observer.response_ended(plan.engine.name, status, reason, response.usage, time.monotonic() - began)
+            if response.usage is not None:
+                self.limits.spent(plan.scope, response.usage.total_tokens)
 
     def _keep(self, run: Run) -> None:
         """What has ended is ready to be chained to; an end that the store would not take is tried again."""
         plan = run.plan
-        if plan.store is None:
+        if plan.store is None or run.moved:
             return
         if run.refused is None:
-            if self._history is not None:
-                self._history.remember(plan.scope, _turn(run))
-        elif plan.stream and self._upkeep is not None:
+            if self._history is not None and plan.response.store:
+                self._history.remember(plan.scope, run.own_turn())
+        elif plan.begun and self._upkeep is not None:
             self._upkeep.owe(plan.scope, run.finished_row())
 
-    async def _stored(self, store: Store, scope: Scope, response_id: str) -> StoredResponse:
-        found = await store.get_response(scope, response_id) if _is_response_id(response_id) else None
+    def _keep_task(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _cancel_here(self, run: Run) -> bytes | None:
+        run.cancel()
+        if not run.started:
+            self._keep_task(asyncio.create_task(self._drive(run)))
+        try:
+            await asyncio.wait_for(run.closed(), PATIENCE_SECONDS)
+        except TimeoutError:
+            raise UnavailableError("The response is being cancelled, but its end cannot be stored yet.") from None
+        return None if run.moved else run.body()
+
+    async def _cancel_there(self, store: Store, scope: Scope, row: StoredResponse) -> bytes | None:
+        """Take the response away from whoever runs it, or from nobody, and end it."""
+        if self._lease is None or self._recovery is None:
+            return None
+        claimed = await store.claim(scope, row.id, row.fence, self._lease.owner)
+        if claimed is None:
+            return None
+        body = await self._recovery.end(scope, claimed, None)
+        self._bells.ring(scope.tenant, row.id)
+        return body
+
+    # What was left running
+
+    async def _take(self, orphan: RunningResponse) -> None:
+        """Take an orphan over: a foreground response ends, a background one goes on."""
+        if self.store is None or self._lease is None or self._recovery is None or self.draining:
+            return
+        claimed = await self.store.claim(orphan.scope, orphan.id, orphan.fence, self._lease.owner)
+        if claimed is None:
+            return
+        if claimed.plan:
+            self.workers.resume(lambda: self._resume(orphan.scope, claimed))
+        else:
+            await self._recovery.end(orphan.scope, claimed, RESTARTED)
+            self._bells.ring(orphan.scope.tenant, orphan.id)
+
+    async def _resume(self, scope: Scope, claimed: ClaimedResponse) -> None:
+        recovery = self._recovery
+        if recovery is None or not await self._unless_stopped(self._loaded.wait()):
+            return
+        taken = await self._unless_stopped(recovery.take_up(scope, claimed, self.settings.load_timeout))
+        if taken is None:
+            self._bells.ring(scope.tenant, claimed.response.id)
+            return
+        run = self._run(*taken)
+        self._runs[scope.tenant, run.id] = run
+        self.observer.response_started(run.plan.engine.name)
+        await self._drive(run)
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """The result of work that may wait long; None where the server stops first."""
+        task = asyncio.ensure_future(work)
+        stop = asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+            return await task if task.done() else None
+        finally:
+            stop.cancel()
+            if not task.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    def _rung(self, tenant: str, response_id: str) -> None:
+        """Another server wrote to a response: wake its readers, and look whether one that runs here is still ours."""
+        self._bells.ring(tenant, response_id)
+        run = self._runs.get((tenant, response_id))
+        if run is not None and run.plan.begun:
+            self._keep_task(asyncio.create_task(self._verify(run)))
+
+    async def _verify(self, run: Run) -> None:
+        store = require_store(self.store)
+        try:
+            row = await store.get_response(run.plan.scope, run.id)
+        except APIError:
+            # The next write will tell.
+            return
+        if row is None or row.fence != run.fence or row.status in TERMINAL_STATUSES:
+            run.lose()
+
+    async def _row(self, store: Store, scope: Scope, response_id: str) -> StoredResponse:
+        found = await store.get_response(scope, response_id) if is_id("resp", response_id) else None
         if found is None:
             raise response_not_found(response_id)
         return found
-
-    def _require_store(self, param: str | None = None) -> Store:
-        if self.store is None:
-            raise InvalidRequestError(PERSISTENCE_OFF, param=param, code="response_storage_disabled")
-        return self.store
-
-
-def _turn(run: Run) -> Turn:
-    plan = run.plan
-    output = output_items(plan.response)
-    size = sum(len(row.body) for row in plan.input_items) + len(run.body())
-    return Turn(run.id, plan.response.previous_response_id, plan.own, output, open_calls(output), size)
-
-
-def _check_outputs(history: Turn | None, own: Sequence[Item]) -> None:
-    if history is None or not history.open_calls:
-        return
-    answered = answered_calls(own)
-    for call_id in history.open_calls:
-        if call_id not in answered:
-            raise InvalidRequestError(
-                f"No tool output found for function call {call_id}.", param="input", code="missing_tool_output"
-            )
-
-
-def _is_response_id(value: str) -> bool:
-    return is_id("resp", value)
 
 
 def response_not_found(response_id: str) -> NotFoundError:
     """The one answer for missing, malformed and foreign response ids."""
     return NotFoundError(f"Response with id '{quoted(response_id)}' not found.", code="response_not_found")
-
-
-def previous_not_found(response_id: str) -> NotFoundError:
-    """The same for the id to chain to."""
-    return NotFoundError(
-        f"Previous response with id '{quoted(response_id)}' not found.",
-        param="previous_response_id",
-        code="previous_response_not_found",
-    )

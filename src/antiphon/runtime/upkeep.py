@@ -1,7 +1,7 @@
 """What a store needs beside requests: ends that are still owed to it, and sweeps.
 
-A response that an earlier process left running, or whose end could not be written, ends as `failed`: nothing hangs, and
-what a client was told is what a later look-up gives (laws 1 and 4).
+The end of a foreground stream that could not be written is told to its client all the same, kept here, and written when
+the store takes it: what a client was told is what a later look-up gives (laws 1 and 4).
 """
 
 from __future__ import annotations
@@ -11,11 +11,7 @@ import time
 from collections import OrderedDict
 
 from antiphon.errors import UnavailableError
-from antiphon.machine.log import EventLog
-from antiphon.protocol.json import encode
-from antiphon.protocol.response import ResponseError, decode_response
 from antiphon.runtime.observer import Observer
-from antiphon.runtime.runner import whole_batch
 from antiphon.store.base import EventBatch, FinishedResponse, Scope, Store
 
 __all__ = ["Upkeep"]
@@ -26,18 +22,16 @@ MAX_OWED = 1_000
 
 
 class Upkeep:
-    """Keeps the ends that a store would not take, tries again, and sweeps; `dialect` names events that it makes."""
+    """Keeps the ends that a store would not take, tries again, and sweeps."""
 
-    def __init__(self, store: Store, observer: Observer, dialect: str) -> None:
+    def __init__(self, store: Store, observer: Observer) -> None:
         self._store = store
         self._observer = observer
-        self._dialect = dialect
         self._owed: OrderedDict[tuple[str, str], tuple[Scope, FinishedResponse]] = OrderedDict()
         self._task: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
-        """End what an earlier process left running, then go on in the background."""
-        await self._end_interrupted()
+    def start(self) -> None:
+        """Begin; it goes on in the background."""
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
@@ -63,25 +57,9 @@ class Upkeep:
         return found[1] if found is not None else None
 
     def owed_events(self, scope: Scope, response_id: str) -> list[EventBatch]:
-        """The events of such a response."""
+        """The events of such a response that the store does not have either."""
         found = self.owed(scope, response_id)
         return list(found.events) if found is not None else []
-
-    async def _end_interrupted(self) -> None:
-        async for left in self._store.each_interrupted():
-            response = decode_response(left.response.snapshot)
-            log = EventLog(response, self._dialect)
-            log.open()
-            log.fail(ResponseError("server_restarted", "The server was restarted while it generated."))
-            finished = FinishedResponse(
-                id=response.id,
-                status=response.status,
-                completed_at=int(time.time()),
-                snapshot=encode(response),
-                output_items=[],
-                events=[whole_batch(log.frames)],
-            )
-            await self._store.finish_response(left.scope, finished)
 
     async def _run(self) -> None:
         swept = time.monotonic()

@@ -1,0 +1,210 @@
+"""The journal of a run: what it has logged goes to the store in batches, one write at a time.
+
+A batch is written at once where an item begins or ends or 64 events wait, else after a short delay; while one is being
+written the next one grows. What is left at the end goes into the transaction that ends the response.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+import msgspec
+
+from antiphon.engines.base import Sampled
+from antiphon.errors import ConflictError
+from antiphon.store.base import EventBatch, Scope, Store
+
+__all__ = ["Journal", "batch_of", "frames_of", "sampled_of"]
+
+MOST_EVENTS = 64
+RETRY_SECONDS = 0.5
+_BOUNDARY = b"event: response.output_item."
+
+Mark = tuple[int, int, int, int]
+"""How much of what was sampled is durable: tokens, pieces of text, tokens counted, tokens of thinking."""
+
+
+class _Increment(msgspec.Struct, array_like=True):
+    """What was sampled for one batch; the counts are those at its end."""
+
+    tokens: list[int]
+    text: str
+    generated: int
+    thinking: int
+
+
+_decode_increment = msgspec.msgpack.Decoder(_Increment).decode
+_encode_increment = msgspec.msgpack.Encoder().encode
+
+
+def batch_of(frames: Sequence[bytes], first: int = 0, sampled: bytes = b"") -> EventBatch:
+    """Frames from number `first` on as one batch; there must be at least one."""
+    ends = accumulate(map(len, frames))
+    return EventBatch(first, b"".join(frames), [0, *ends][:-1], sampled)
+
+
+def frames_of(batches: Sequence[EventBatch]) -> list[bytes]:
+    """The single frames of batches."""
+    frames: list[bytes] = []
+    for batch in batches:
+        ends = [*batch.offsets[1:], len(batch.body)]
+        frames += [batch.body[begin:end] for begin, end in zip(batch.offsets, ends, strict=True)]
+    return frames
+
+
+def sampled_of(batches: Sequence[EventBatch]) -> Sampled:
+    """All that was sampled for these batches."""
+    whole = Sampled()
+    for batch in batches:
+        if batch.sampled:
+            increment = _decode_increment(batch.sampled)
+            whole.tokens += increment.tokens
+            if increment.text:
+                whole.text.append(increment.text)
+            whole.generated, whole.thinking = increment.generated, increment.thinking
+    return whole
+
+
+class Journal:
+    """Writes one run's events with its fence.
+
+    `durable` is how many events are in the store; `told` is called whenever it grows, and once with None when the
+    store says that the run is not its owner any more. `status` goes with the next batch. `sampled` may be exchanged
+    for that of another turn.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        scope: Scope,
+        response_id: str,
+        frames: list[bytes],
+        *,
+        fence: int,
+        delay: float,
+        durable: int,
+        told: Callable[[int | None], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        self._store = store
+        self._scope = scope
+        self._id = response_id
+        self._frames = frames
+        self._delay = delay
+        self._told = told
+        self._failed = failed
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
+        self._mark: Mark = (0, 0, 0, 0)
+        self.sampled = Sampled()
+        self.fence = fence
+        self.durable = durable
+        self.status: str | None = None
+        self.lost = False
+
+    def begin_turn(self, sampled: Sampled) -> None:
+        """From now on, batches carry what is sampled here; what is there already was logged by an earlier life."""
+        self.sampled = sampled
+        self._mark = _mark(sampled)
+
+    def note(self) -> None:
+        """More has been logged."""
+        if self._writing is not None or self._closing.is_set() or self.lost:
+            return
+        frames = self._frames
+        if len(frames) - self.durable >= MOST_EVENTS or frames[-1].startswith(_BOUNDARY):
+            self._begin()
+        elif self._timer is None and len(frames) > self.durable:
+            self._timer = asyncio.get_running_loop().call_later(self._delay, self._begin)
+
+    async def settle(self) -> bool:
+        """Write no more, and wait for what is being written; whether the run is still the owner."""
+        self._closing.set()
+        self._cancel_timer()
+        if self._writing is not None:
+            await asyncio.wait({self._writing})
+        return not self.lost
+
+    async def flush(self) -> bool:
+        """Write all that is left now; whether that is durable."""
+        await self.settle()
+        if len(self._frames) > self.durable and not self.lost:
+            with contextlib.suppress(Exception):
+                await self._append()
+        return len(self._frames) == self.durable
+
+    def rest(self) -> list[EventBatch]:
+        """What is not durable yet, for the transaction that ends the response."""
+        frames = self._frames[self.durable :]
+        return [batch_of(frames, self.durable)] if frames else []
+
+    def _begin(self) -> None:
+        self._cancel_timer()
+        if self._writing is None and not self._closing.is_set():
+            self._writing = asyncio.create_task(self._write())
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def _write(self) -> None:
+        try:
+            while True:
+                try:
+                    await self._append()
+                except Exception as error:  # noqa: BLE001 - what is not written stays here and is tried again
+                    self._failed(error)
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._closing.wait(), RETRY_SECONDS)
+                waiting = len(self._frames) - self.durable
+                if self._closing.is_set() or self.lost or waiting < MOST_EVENTS:
+                    return
+        finally:
+            self._writing = None
+            if not self._closing.is_set() and not self.lost and len(self._frames) > self.durable:
+                self._timer = asyncio.get_running_loop().call_later(self._delay, self._begin)
+
+    async def _append(self) -> None:
+        frames = self._frames[self.durable :]
+        mark = _mark(self.sampled)
+        batch = batch_of(frames, self.durable, self._increment(mark))
+        status, self.status = self.status, None
+        try:
+            kept = await self._store.append_events(self._scope, self._id, batch, fence=self.fence, status=status)
+        except ConflictError:
+            # An attempt whose outcome was not known has got through after all.
+            if await self._store.last_sequence(self._scope, self._id) != batch.last_sequence:
+                raise
+            kept = True
+        except BaseException:
+            self.status = status
+            raise
+        if not kept:
+            self.lost = True
+            self._told(None)
+            return
+        self.durable += len(frames)
+        self._mark = mark
+        self._told(self.durable)
+
+    def _increment(self, mark: Mark) -> bytes:
+        if mark == self._mark:
+            return b""
+        sampled, before = self.sampled, self._mark
+        return _encode_increment(
+            _Increment(
+                sampled.tokens[before[0] : mark[0]],
+                "".join(sampled.text[before[1] : mark[1]]),
+                sampled.generated,
+                sampled.thinking,
+            )
+        )
+
+
+def _mark(sampled: Sampled) -> Mark:
+    return len(sampled.tokens), len(sampled.text), sampled.generated, sampled.thinking

@@ -1,0 +1,81 @@
+"""The lease of this process: its sign of life, and what it takes over from those that gave none.
+
+Every owner of running responses raises a counter. Whoever's counter stands still on this process's own monotonic clock
+for the time of a lease is dead to it, and so is one that the store knows to be gone. What the dead ran is an orphan;
+the fence decides who gets it, and keeps out an owner that was only slow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+
+from antiphon.protocol.ids import new_id
+from antiphon.runtime.observer import Observer
+from antiphon.store.base import RunningResponse, Store
+
+__all__ = ["Lease"]
+
+BEATS_A_LEASE = 10
+LONGEST_BEAT = 1.0
+
+
+class Lease:
+    """Keeps a process's place among the owners; `take` is given each orphan, the oldest first."""
+
+    def __init__(
+        self,
+        store: Store,
+        observer: Observer,
+        seconds: float,
+        take: Callable[[RunningResponse], Awaitable[None]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.owner = new_id("srv")
+        self._store = store
+        self._observer = observer
+        self._seconds = seconds
+        self._take = take
+        self._clock = clock
+        self._seen: dict[str, tuple[int, float]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Enter, take over what nobody runs, and go on so in the background where others share the store."""
+        await self._store.join(self.owner)
+        await self.look()
+        if self._store.shared:
+            self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Leave: what this process still runs waits for the next owner."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        with contextlib.suppress(Exception):
+            await self._store.leave(self.owner)
+
+    async def look(self) -> None:
+        """Beat once, and take over what the dead left."""
+        alive = self._alive(await self._store.beat(self.owner))
+        for orphan in await self._store.orphans(alive):
+            await self._take(orphan)
+
+    def _alive(self, counters: dict[str, int]) -> set[str]:
+        now = self._clock()
+        seen: dict[str, tuple[int, float]] = {}
+        for owner, counter in counters.items():
+            before = self._seen.get(owner)
+            seen[owner] = before if before is not None and before[0] == counter else (counter, now)
+        self._seen = seen
+        return {owner for owner, (_, since) in seen.items() if now - since < self._seconds} | {self.owner}
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(min(LONGEST_BEAT, self._seconds / BEATS_A_LEASE))
+            try:
+                await self.look()
+            except Exception as error:  # noqa: BLE001 - the store may be back at the next beat
+                self._observer.fault("the lease could not be renewed", error)

@@ -1,0 +1,287 @@
+"""From a decoded request to a plan: all that can refuse it, its history, and a turn that the engine has counted."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.engines.base import RESTART_PATIENCE, Engine
+from antiphon.errors import EngineUnavailableError, InvalidRequestError, NotFoundError
+from antiphon.machine.opening import open_response
+from antiphon.prompt.messages import EMPTY, Conversation, settle
+from antiphon.prompt.prompt import Prompt
+from antiphon.protocol.ids import is_id, new_id
+from antiphon.protocol.items import Item
+from antiphon.protocol.json import quoted
+from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.response import TERMINAL_STATUSES, Response
+from antiphon.runtime.codec import Codec
+from antiphon.runtime.compaction import plan_turn
+from antiphon.runtime.history import History, Turn, convert
+from antiphon.runtime.inputs import answered_calls, resolve_items, stored_items
+from antiphon.runtime.limits import KeyLimits
+from antiphon.runtime.planning import build_prompt, prepare
+from antiphon.runtime.rules import ENCRYPTED_REASONING, LOGPROBS, check_media, check_request, check_substance
+from antiphon.runtime.runner import RunPlan
+from antiphon.runtime.unseal import REASONING, unseal
+from antiphon.settings import Settings
+from antiphon.store.base import Scope, Store
+
+__all__ = ["Planner", "Reading", "ResumePlan", "persistence_off", "previous_not_found", "require_store"]
+
+TEMPORARY_SECONDS = 600.0
+"""How long a background response that is not stored is kept after its end for polling (issue 3, Background)."""
+
+
+class ResumePlan(Struct, array_like=True):
+    """What another process needs to run a background response: the request, and what it may not choose anew.
+
+    `fingerprint` is of the engine that began it; `history` is the number of items that its conversation had.
+    """
+
+    request: bytes
+    seed: int
+    fingerprint: str
+    dialect: str
+    history: int | None = None
+
+
+class Reading(Struct):
+    """A request with its history, converted: what a turn, a count and a compaction are made from."""
+
+    model: str
+    engine: Engine
+    own: list[Item]
+    new: Conversation
+    parts: list[Conversation]
+    before: Turn | None
+    history_items: int | None
+    title: str | None
+
+
+class _Past(Struct):
+    """The history that a request names; of a conversation, how many items it had; of a chain, its title (B23)."""
+
+    turn: Turn | None = None
+    items: int | None = None
+    title: str | None = None
+
+
+class _Titled(Struct):
+    title: str | None = None
+
+
+_titled = msgspec.json.Decoder(_Titled)
+
+
+class Planner:
+    """Plans responses over the models that each key may use, one store and one set of settings."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        limits: KeyLimits,
+        store: Store | None,
+        history: History | None,
+        codec: Codec,
+    ) -> None:
+        self.settings = settings
+        self.limits = limits
+        self.store = store
+        self.codec = codec
+        self._history = history
+
+    async def read(
+        self,
+        scope: Scope,
+        request: CreateResponse,
+        *,
+        parent: Turn | None = None,
+        patience: float = RESTART_PATIENCE,
+        resumed: ResumePlan | None = None,
+    ) -> Reading:
+        """The request with its history as messages.
+
+        Raises:
+            APIError: the request is refused.
+        """
+        check_request(request, self.settings)
+        model, engine = self.limits.resolve(scope, request.model)
+        if not engine.ready and not await engine.wait_ready(patience):
+            raise EngineUnavailableError("The model is being loaded. Please try again later.", retry_after=2.0)
+        past = _Past(parent)
+        if parent is None:
+            past = await self._load(scope, request, resumed)
+        before = past.turn
+        limit = self.settings.max_body_bytes
+        own = await resolve_items(self.store, scope, request.items, limit)
+        new = convert(await unseal(self.codec, scope, own), before.conversation if before is not None else EMPTY)
+        if not request.compaction_trigger and not new.resets:
+            _check_outputs(before, own)
+        parts = [new] if before is None else [before.conversation, new]
+        if request.instruction_items:
+            standing = await resolve_items(self.store, scope, request.instruction_items, limit)
+            parts.insert(0, convert(standing, EMPTY, whole=True))
+        parts = settle(parts)
+        check_substance(parts, request.instructions)
+        check_media(request, parts, engine.capabilities)
+        return Reading(model, engine, own, new, parts, before, past.items, past.title)
+
+    async def plan(
+        self,
+        scope: Scope,
+        request: CreateResponse,
+        *,
+        body: bytes = b"",
+        parent: Turn | None = None,
+        begun: Response | None = None,
+        resumed: ResumePlan | None = None,
+        patience: float = RESTART_PATIENCE,
+    ) -> RunPlan:
+        """A plan that can be run. `begun` and `resumed` are of a response that an earlier process began.
+
+        Raises:
+            APIError: the request is refused.
+        """
+        reading = await self.read(scope, request, parent=parent, patience=patience, resumed=resumed)
+        engine = reading.engine
+        prompt = build_prompt(request, reading.parts, engine)
+        if request.background:
+            prompt = _with_seed(prompt, resumed.seed if resumed is not None else None)
+        earlier = begun.output if begun is not None else ()
+        turn, compaction = await plan_turn(self.codec, scope, engine, request, reading.parts, prompt, begun=earlier)
+        kept = request.store or request.background
+        store = self.store if kept else None
+        response = begun or open_response(
+            request,
+            stored=store is not None and request.store,
+            response_id=new_id("resp"),
+            model=reading.model,
+            created_at=int(time.time()),
+        )
+        return RunPlan(
+            scope=scope,
+            engine=engine,
+            turn=turn,
+            response=response,
+            own=reading.new,
+            before=reading.before,
+            input_items=stored_items(reading.own) if store is not None else [],
+            stream=request.stream,
+            dialect=resumed.dialect if resumed is not None else self.settings.dialect,
+            logprobs=LOGPROBS in request.include,
+            store=store,
+            begun=store is not None and (request.stream or request.background or request.conversation is not None),
+            generate=request.generate,
+            resume=self._resume_plan(body, prompt, reading) if request.background and resumed is None else b"",
+            keep_seconds=TEMPORARY_SECONDS if request.background and not request.store else None,
+            codec=self.codec,
+            seal=self._seal(scope) if ENCRYPTED_REASONING in request.include else None,
+            compaction=compaction,
+        )
+
+    async def count(self, scope: Scope, request: CreateResponse) -> int:
+        """The input tokens that the request would have.
+
+        Raises:
+            APIError: the request would be refused.
+        """
+        reading = await self.read(scope, request)
+        prompt = build_prompt(request, reading.parts, reading.engine)
+        return (await prepare(reading.engine, prompt, request.truncation)).input_tokens
+
+    def _seal(self, scope: Scope) -> Callable[[str], str]:
+        return lambda text: self.codec.seal(scope, REASONING, text.encode())
+
+    def _resume_plan(self, body: bytes, prompt: Prompt, reading: Reading) -> bytes:
+        seed = prompt.sampling.seed
+        return msgspec.msgpack.encode(
+            ResumePlan(
+                request=body,
+                seed=0 if seed is None else seed,
+                fingerprint=reading.engine.fingerprint,
+                dialect=self.settings.dialect,
+                history=reading.history_items,
+            )
+        )
+
+    async def _load(self, scope: Scope, request: CreateResponse, resumed: ResumePlan | None) -> _Past:
+        identity = request.previous_response_id
+        if identity is not None:
+            return await self._load_chain(scope, identity, check=resumed is None)
+        return _Past()
+
+    async def _load_chain(self, scope: Scope, identity: str, *, check: bool) -> _Past:
+        store = require_store(self.store, "previous_response_id")
+        if not is_id("resp", identity) or self._history is None:
+            raise previous_not_found(identity)
+        inherited = None
+        if check:
+            parent = await store.get_response(scope, identity)
+            if parent is None or parent.temporary:
+                raise previous_not_found(identity)
+            if parent.status not in TERMINAL_STATUSES:
+                raise InvalidRequestError(
+                    f"Previous response '{identity}' has not ended yet.",
+                    param="previous_response_id",
+                    code="response_in_progress",
+                )
+            inherited = _titled.decode(parent.snapshot).title
+        history = await self._history.upto(scope, identity)
+        if history is None:
+            raise previous_not_found(identity)
+        return _Past(history, title=inherited)
+
+
+def _with_seed(prompt: Prompt, seed: int | None) -> Prompt:
+    """A prompt whose sampling can be repeated."""
+    sampling = prompt.sampling
+    if sampling.seed is not None and sampling.seed >= 0:
+        return prompt
+    fixed = secrets.randbelow(2**31) if seed is None else seed
+    return msgspec.structs.replace(prompt, sampling=msgspec.structs.replace(sampling, seed=fixed))
+
+
+def _check_outputs(history: Turn | None, own: Sequence[Item]) -> None:
+    if history is None or not history.open_calls:
+        return
+    answered = answered_calls(own)
+    for call_id in history.open_calls:
+        if call_id not in answered:
+            raise InvalidRequestError(
+                f"No tool output found for function call {call_id}.", param="input", code="missing_tool_output"
+            )
+
+
+def require_store(store: Store | None, param: str | None = None) -> Store:
+    """The store.
+
+    Raises:
+        InvalidRequestError: persistence is turned off.
+    """
+    if store is None:
+        raise persistence_off(param)
+    return store
+
+
+def persistence_off(param: str | None = None) -> InvalidRequestError:
+    """The error for whatever needs a store where there is none."""
+    return InvalidRequestError(
+        "Response storage is disabled on this server (--responses-store-max-entries 0), "
+        "so responses cannot be looked up, chained or run in the background.",
+        param=param,
+        code="response_storage_disabled",
+    )
+
+
+def previous_not_found(response_id: str) -> NotFoundError:
+    """The one answer for ids that cannot be chained to."""
+    return NotFoundError(
+        f"Previous response with id '{quoted(response_id)}' not found.",
+        param="previous_response_id",
+        code="previous_response_not_found",
+    )

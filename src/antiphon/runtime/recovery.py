@@ -1,0 +1,121 @@
+"""What becomes of a response that another process left running (architecture, "half-made turn after a crash").
+
+A background response goes on from what is durable of it: the engine continues from its logged tokens, and nothing that
+was told is told again or contradicted. A foreground one has lost its client; it ends as failed after its durable
+prefix. One that was queued begins.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from antiphon.errors import APIError
+from antiphon.machine.log import EventLog
+from antiphon.machine.restore import restore
+from antiphon.protocol.json import encode
+from antiphon.protocol.request import decode_create_response
+from antiphon.protocol.response import Response, ResponseError, decode_response
+from antiphon.runtime.inputs import stored_items
+from antiphon.runtime.journal import batch_of, frames_of, sampled_of
+from antiphon.runtime.planner import Planner, ResumePlan
+from antiphon.runtime.runner import APPENDED, RunPlan, Taken, output_items, response_error
+from antiphon.store.base import ClaimedResponse, EventBatch, FinishedResponse, NewDelivery, Scope, Store
+
+__all__ = ["RESTARTED", "Recovery", "stored_response"]
+
+RESTARTED = ResponseError("server_restarted", "The server was restarted while it generated.")
+CHANGED = ResponseError("model_changed", "The model that began the response is not served any more.")
+
+_decode_plan = msgspec.msgpack.Decoder(ResumePlan).decode
+
+
+def opened_frames(batches: list[EventBatch], snapshot: bytes, dialect: str) -> list[bytes]:
+    """The durable frames; of a row that began before events were durable from the start, those that opened it."""
+    frames = frames_of(batches)
+    if not frames:
+        log = EventLog(decode_response(snapshot), dialect)
+        log.open()
+        frames = log.frames
+    return frames
+
+
+def stored_response(batches: list[EventBatch], snapshot: bytes) -> bytes:
+    """The JSON of a running response: the fold of its durable events."""
+    if not batches:
+        return snapshot
+    return encode(restore(frames_of(batches)).log.snapshot())
+
+
+class Recovery:
+    """Ends or goes on with what was left running; `webhooks` gives the deliveries of a background response's end."""
+
+    def __init__(
+        self,
+        store: Store,
+        planner: Planner,
+        dialect: str,
+        webhooks: Callable[[Response], list[NewDelivery]],
+    ) -> None:
+        self._store = store
+        self._planner = planner
+        self._dialect = dialect
+        self._webhooks = webhooks
+
+    async def end(self, scope: Scope, claimed: ClaimedResponse, error: ResponseError | None) -> bytes | None:
+        """End a claimed response after its durable prefix: as failed, or without an error as cancelled.
+
+        The final object, or None where the response was taken over or ended in between.
+        """
+        row = claimed.response
+        batches = await self._store.events(scope, row.id)
+        dialect = _decode_plan(claimed.plan).dialect if claimed.plan else self._dialect
+        restored = restore(opened_frames(batches, row.snapshot, dialect), dialect)
+        log, durable = restored.log, sum(len(batch.offsets) for batch in batches)
+        if error is None:
+            restored.assembler.cancel()
+        else:
+            restored.assembler.fail(error)
+        response = log.response
+        finished = FinishedResponse(
+            id=row.id,
+            status=response.status,
+            completed_at=int(time.time()),
+            snapshot=encode(response),
+            output_items=stored_items(output_items(response)),
+            events=[batch_of(log.frames[durable:], durable)],
+            fence=row.fence,
+            to_conversation=bool(response.conversation) and response.status in APPENDED,
+            deliveries=self._webhooks(response) if response.background else (),
+        )
+        return finished.snapshot if await self._store.finish_response(scope, finished) else None
+
+    async def take_up(self, scope: Scope, claimed: ClaimedResponse, patience: float) -> tuple[RunPlan, Taken] | None:
+        """What is needed to go on with a claimed background response; None where it cannot be, and was ended."""
+        row = claimed.response
+        resumed = _decode_plan(claimed.plan)
+        batches = await self._store.events(scope, row.id)
+        sampled = sampled_of(batches)
+        request = decode_create_response(resumed.request)
+        begun = decode_response(row.snapshot)
+        try:
+            plan = await self._planner.plan(scope, request, begun=begun, resumed=resumed, patience=patience)
+        except APIError as error:
+            unknown = error.code == "model_not_found"
+            await self.end(scope, claimed, CHANGED if unknown else response_error(error))
+            return None
+        if plan.engine.fingerprint != resumed.fingerprint and sampled.generated:
+            await self.end(scope, claimed, CHANGED)
+            return None
+        restored = restore(
+            frames_of(batches),
+            resumed.dialect,
+            logprobs=plan.logprobs,
+            parallel_tool_calls=request.parallel_tool_calls,
+            input_tokens=plan.turn.input_tokens,
+            seal=plan.seal,
+        )
+        plan.response = restored.log.response
+        return plan, Taken(restored, sampled, row.fence)

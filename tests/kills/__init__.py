@@ -1,0 +1,1 @@
+"""Kills of real servers in the middle of mixed traffic, and the rules that must hold afterwards (issue 3, Crash)."""
