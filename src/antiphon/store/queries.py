@@ -12,7 +12,7 @@ from importlib.resources.abc import Traversable
 
 from msgspec import Struct
 
-__all__ = ["MIGRATIONS", "QUERIES", "Migration", "parse_queries", "split_statements"]
+__all__ = ["MIGRATIONS", "QUERIES", "QUERY_FILES", "Migration", "parse_queries", "split_statements"]
 
 _NAME = re.compile(r"^-- name: (\w+)\n-- (\S.*)\n", re.MULTILINE)
 
@@ -69,7 +69,10 @@ def _load_migrations() -> tuple[Migration, ...]:
     return tuple(sorted(found, key=lambda migration: migration.version))
 
 
-QUERIES: dict[str, str] = parse_queries((_sql_folder() / "queries.sql").read_text("utf-8"))
+QUERY_FILES = ("queries.sql", "removal.sql", "conversations.sql", "registers.sql")
+"""Where the statements of the SQLite store are."""
+
+QUERIES: dict[str, str] = parse_queries("\n".join((_sql_folder() / name).read_text("utf-8") for name in QUERY_FILES))
 """The statements of the SQLite store by name."""
 
 MIGRATIONS: tuple[Migration, ...] = _load_migrations()

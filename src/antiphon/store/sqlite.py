@@ -1,14 +1,12 @@
 """The store in one SQLite file: the default.
 
 WAL with `synchronous=FULL` and group commit. A method that writes returns when the write is on disk, and what is on
-disk is seen by every read that begins after.
+disk is seen by every read that begins after. Reads run on the event loop's thread (`sqlite_core`), and so do small
+writes up to their commit (`sqlite_writer`).
 
-Reads run on the event loop's thread: a look-up by key costs a fifth of a hand-over to another thread, and a thread that
-reads beside a busy loop waits milliseconds for the interpreter's lock at every row. Long chains and logs are read in
-steps that let other tasks run between them. A read is one statement, so none is open across an await.
-
-The TTL counts by the wall clock, since it outlives the process: a clock that is set forward makes responses expire
-early, and one that is set back makes them stay longer.
+What is kept for a time counts by the wall clock, since it outlives the process: responses, event logs, conversations,
+idempotency records, and the next attempts at webhooks. A clock that is set forward makes them due early, and one that
+is set back makes them stay longer. Who is alive is counted in memory: one server has the file.
 """
 
 from __future__ import annotations
@@ -16,76 +14,39 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import os
-import sqlite3
-import sys
-import time
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
-from antiphon.errors import APIError, ConfigurationError, UnavailableError
-from antiphon.store.base import (
+from antiphon.store.base import Store
+from antiphon.store.rows import (
     ChainTurn,
+    ClaimedResponse,
     EventBatch,
     FinishedResponse,
-    InterruptedResponse,
     NewResponse,
+    RunningResponse,
     Scope,
-    Store,
     StoredItem,
     StoredResponse,
-    StoreLimits,
     StoreStatus,
 )
-from antiphon.store.queries import QUERIES
-from antiphon.store.sqlite_file import FileLock, connect, migrate, prepare_file, refuse_links
-from antiphon.store.sqlite_rows import IN, OUT, Key, Rows, unpack_offsets
-from antiphon.store.sqlite_writer import Writer, clean_error
+from antiphon.store.sqlite_conversations import LARGE, SQLiteConversations
+from antiphon.store.sqlite_ledger import unpack_offsets
+from antiphon.store.sqlite_registers import SQLiteRegisters
+from antiphon.store.sqlite_rows import FORMAT, IN, OUT, stored_response
 
 __all__ = ["SQLiteStore"]
 
-T = TypeVar("T")
-_ADVICE = "Check the path, its permissions and the free space, or choose another file with --store PATH."
 _SWEEP_STEP = 200
-_SWITCH_SECONDS = 50e-6
 _TURNS_A_READ = 32
 _BATCHES_A_READ = 32
-_LARGE = 256 * 1024
-"""Bytes of a write, of all its bodies together, from which on it is kept off the event loop's thread."""
 
 
-class _Opened:
-    """What exists while the store is open."""
+class SQLiteStore(SQLiteConversations, SQLiteRegisters, Store):
+    """Keeps everything in a SQLite file; one server per file."""
 
-    def __init__(self, connection: sqlite3.Connection, rows: Rows, reader: sqlite3.Connection) -> None:
-        self.connection = connection
-        self.rows = rows
-        self.writer = Writer(connection, rows)
-        self.reader = reader
-
-    async def close(self) -> None:
-        """Finish what is under way."""
-        await self.writer.close()
-        self.reader.close()
-        await asyncio.to_thread(self.connection.close)
-
-
-class SQLiteStore(Store):
-    """Keeps responses in a SQLite file; one server per file.
-
-    `clock` gives the time in seconds since the epoch.
-    """
-
-    def __init__(self, path: Path, limits: StoreLimits, clock: Callable[[], float] = time.time) -> None:
-        # One file is one name here, whichever link leads to it: the lock and the log lie beside that name.
-        self.path = Path(os.path.realpath(path))
-        self.limits = limits
-        self._clock = clock
-        self._lock = FileLock(self.path)
-        self._opened: _Opened | None = None
-        self._left_running: dict[Key, None] = {}
+    _owners: dict[str, int]
 
     async def open(self) -> None:
         """Open the file, creating or migrating it as needed.
@@ -93,97 +54,88 @@ class SQLiteStore(Store):
         Raises:
             ConfigurationError: it cannot be used; the message names the file and says why and what to do.
         """
-        # The thread that commits must get the interpreter's lock back from a busy event loop. With the default of 5 ms
-        # it can wait seconds, since a loop that lets go for an instant starts the interval anew (measured: 4.5 s
-        # against 8 ms a commit).
-        sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_SECONDS))
-        self._opened = opened = _Opened(*await asyncio.to_thread(self._open_file))
-        try:
-            await opened.writer.run(opened.rows.remove_all_unneeded, heavy=True)
-        except APIError as error:
-            await self.close()
-            raise ConfigurationError(f"The store {self.path} cannot be used. {error.message} {_ADVICE}") from None
-
-    async def close(self) -> None:
-        """Finish what is under way, close the file and give the lock back."""
-        opened, self._opened = self._opened, None
-        if opened is None:
-            return
-        try:
-            if opened.rows.bounded:
-                await opened.writer.run(opened.rows.write_uses, heavy=True)
-        except APIError:
-            # The order of use is a help, not a promise: a full disk must not keep the server from stopping.
-            pass
-        finally:
-            await opened.close()
-            self._lock.release()
+        self._owners = {}
+        await super().open()
 
     async def status(self) -> StoreStatus:
         """Where it lies and what it holds; what has expired counts until it is swept."""
-        responses, items, size = self._open().rows.totals
-        return StoreStatus(str(self.path), True, responses, items, size)
+        totals = self._open().rows.ledger.totals
+        return StoreStatus(str(self.path), True, totals.responses, totals.items, totals.bytes)
 
     async def create_response(self, scope: Scope, response: NewResponse) -> None:
         """Begin a response.
 
         Raises:
-            ConflictError: there is one by that id.
+            ConflictError: there is one by that id, its conversation is locked, or its idempotency key is in use.
             UnavailableError: it cannot be written now.
         """
         rows = self._open().rows
-        heavy = _size(response.input_items) + len(response.snapshot) > _LARGE
+        heavy = _begin_size(response) > LARGE
         await self._write(lambda: rows.create(scope.tenant, response), heavy=heavy)
 
     async def create_finished_response(self, scope: Scope, response: NewResponse, finished: FinishedResponse) -> None:
         """Begin and end a response in one transaction.
 
         Raises:
-            ConflictError: there is one by that id.
+            ConflictError: as `create_response`.
             UnavailableError: it cannot be written now.
         """
         rows = self._open().rows
-        heavy = _size(response.input_items) + _end_size(finished) > _LARGE
+        heavy = _begin_size(response) - len(response.snapshot) + _end_size(finished) > LARGE
         await self._write(lambda: rows.create(scope.tenant, response, finished), heavy=heavy)
 
-    async def append_events(self, scope: Scope, response_id: str, batch: EventBatch) -> None:
-        """Append a batch to a running response.
+    async def append_events(
+        self, scope: Scope, response_id: str, batch: EventBatch, *, fence: int = 1, status: str | None = None
+    ) -> bool:
+        """Append a batch to a running response, and set its status where one is given.
 
         Raises:
-            ConflictError: a batch that begins with that event is there.
+            ConflictError: the batch does not come right after the events that are there.
             UnavailableError: it cannot be written now.
         """
         rows = self._open().rows
-        heavy = len(batch.body) > _LARGE
-        await self._write(lambda: rows.append(scope.tenant, response_id, batch), heavy=heavy)
+        heavy = len(batch.body) + len(batch.sampled) > LARGE
+        return await self._write(lambda: rows.append(scope.tenant, response_id, batch, fence, status), heavy=heavy)
 
     async def finish_response(self, scope: Scope, finished: FinishedResponse) -> bool:
-        """End a response; False where it has ended already or is gone.
+        """End a response; False where it has ended already, is gone, or has another fence.
 
         Raises:
+            ConflictError: the events do not come right after those that are there.
             UnavailableError: it cannot be written now.
         """
         rows = self._open().rows
-        heavy = _end_size(finished) > _LARGE
+        heavy = _end_size(finished) > LARGE
         return await self._write(lambda: rows.finish(scope.tenant, finished), heavy=heavy)
 
     async def get_response(self, scope: Scope, response_id: str) -> StoredResponse | None:
         """A response by id; counts as a use of it."""
-        parameters: dict[str, object] = {"tenant": scope.tenant, "id": response_id, "now": self._clock()}
+        parameters = self._of_response(scope, response_id)
         found = self._read("get_response", parameters)
         if not found:
             return None
-        self._open().rows.use((scope.tenant, response_id))
-        return StoredResponse(response_id, *found[0])
+        self._open().rows.ledger.uses.use((scope.tenant, response_id))
+        return stored_response(response_id, found[0])
 
     async def delete_response(self, scope: Scope, response_id: str) -> bool:
         """Make a response gone; False where there is none by that id.
 
         Raises:
+            InvalidRequestError: `response_in_progress`.
             UnavailableError: it cannot be written now.
         """
-        rows = self._open().rows
-        return await self._write(lambda: rows.delete((scope.tenant, response_id)), heavy=True)
+        removal = self._open().rows.removal
+        return await self._write(lambda: removal.delete((scope.tenant, response_id)), heavy=True)
+
+    async def delete_chain(self, scope: Scope, response_id: str) -> list[str]:
+        """Make gone a response, its ancestors and all that descend from any of them; those that were not, oldest first.
+
+        Raises:
+            InvalidRequestError: `response_in_progress`; nothing is deleted.
+            UnavailableError: it cannot be written now.
+        """
+        removal = self._open().rows.removal
+        return await self._write(lambda: removal.delete_chain((scope.tenant, response_id)), heavy=True)
 
     async def chain(self, scope: Scope, response_id: str) -> list[ChainTurn]:
         """The turns from the oldest ancestor to this response."""
@@ -209,34 +161,29 @@ class SQLiteStore(Store):
 
     async def events(self, scope: Scope, response_id: str, after: int = -1) -> list[EventBatch]:
         """The batches of a response that hold events after that number."""
-        parameters: dict[str, object] = {"tenant": scope.tenant, "id": response_id, "now": self._clock()}
+        parameters = self._of_response(scope, response_id)
         parameters.update(after=after, most=_BATCHES_A_READ)
         batches: list[EventBatch] = []
         while True:
             found = self._read("events", parameters)
-            batches.extend(EventBatch(first, body, unpack_offsets(offsets)) for first, body, offsets in found)
+            batches.extend(
+                EventBatch(first, body, unpack_offsets(offsets), drawn) for first, body, offsets, drawn in found
+            )
             if len(found) < _BATCHES_A_READ:
                 return batches
             parameters["after"] = batches[-1].last_sequence
             await asyncio.sleep(0)
+
+    async def last_sequence(self, scope: Scope, response_id: str) -> int:
+        """The number of the last stored event of a response; -1 where there is none."""
+        found = self._read("last_sequence", self._of_response(scope, response_id))
+        return found[0][0] if found else -1
 
     async def get_items(self, scope: Scope, item_ids: Sequence[str]) -> dict[str, bytes]:
         """The JSON of those items that are kept, by id."""
         if not item_ids:
             return {}
         return dict(self._read("get_items", {"tenant": scope.tenant, "ids": json.dumps(list(item_ids))}))
-
-    async def each_interrupted(self) -> AsyncGenerator[InterruptedResponse]:
-        """Of every tenant, the responses that an earlier process left queued or in progress and that still are."""
-        left = self._left_running
-        for key in list(left):
-            scope = Scope(key[0])
-            response = await self.get_response(scope, key[1])
-            if response is None or response.status not in {"queued", "in_progress"}:
-                left.pop(key, None)
-                await asyncio.sleep(0)
-                continue
-            yield InterruptedResponse(scope, response, await self.events(scope, key[1]))
 
     async def sweep(self, now: float) -> int:
         """Make gone what has expired by `now`, and remove what nothing needs; the number of rows removed.
@@ -245,21 +192,66 @@ class SQLiteStore(Store):
             UnavailableError: it cannot be written now.
         """
         rows = self._open().rows
-        removed = await self._write(rows.remove_held_back, heavy=True) if rows.held_back else 0
-        if rows.bounded:
-            await self._write(rows.write_uses, heavy=True)
+        removed = await self._write(rows.removal.remove_held_back, heavy=True) if rows.removal.held_back else 0
+        if rows.ledger.uses.bounded or rows.ledger.conversation_uses.bounded:
+            await self._write(rows.ledger.write_uses, heavy=True)
         # In steps, so that requests need not wait for all of it.
-        while True:
-            expired, gone = await self._write(lambda: rows.expire(now, _SWEEP_STEP), heavy=True)
-            removed += gone
-            if expired < _SWEEP_STEP:
-                return removed
+        for step in self._sweeps(now):
+            found = _SWEEP_STEP
+            while found >= _SWEEP_STEP:
+                found, gone = await self._write(step, heavy=True)
+                removed += gone
+        return removed
+
+    def _sweeps(self, now: float) -> list[Callable[[], tuple[int, int]]]:
+        """Steps that each remove some of one kind: how many were found, and how many rows that removed."""
+        rows, limits = self._open().rows, self.limits
+        steps = [lambda: rows.removal.expire(now, _SWEEP_STEP), lambda: self._expire_records(now, _SWEEP_STEP)]
+        if limits.event_ttl_seconds is not None:
+            ended_before = now - limits.event_ttl_seconds
+            steps.append(lambda: rows.removal.expire_logs(ended_before, _SWEEP_STEP))
+        if limits.conversation_ttl_seconds is not None:
+            steps.append(lambda: rows.conversations.expire(now, _SWEEP_STEP))
+        return steps
+
+    # Who is alive: one process has the file, so that nothing of it need be written
+
+    async def join(self, owner: str) -> None:
+        """Enter a process as the only owner: whatever ran responses of this file before is gone."""
+        self._open()
+        self._owners = {owner: 0}
+
+    async def beat(self, owner: str) -> dict[str, int]:
+        """Raise an owner's counter; the counters of all owners that are not known to be gone."""
+        self._open()
+        if owner in self._owners:
+            self._owners[owner] += 1
+        return dict(self._owners)
+
+    async def leave(self, owner: str) -> None:
+        """Take an owner out; what it ran waits for another one."""
+        self._open()
+        self._owners.pop(owner, None)
+
+    async def orphans(self, owners: Collection[str]) -> list[RunningResponse]:
+        """Of every tenant, the running responses of known formats that none of these owners runs, oldest first."""
+        found = self._read("orphans", {"owners": json.dumps(list(owners)), "format": FORMAT})
+        return [RunningResponse(Scope(tenant), name, owner, fence) for tenant, name, owner, fence in found]
+
+    async def claim(self, scope: Scope, response_id: str, fence: int, owner: str) -> ClaimedResponse | None:
+        """Take a running response over: its fence is raised by one.
+
+        Raises:
+            UnavailableError: it cannot be written now.
+        """
+        rows = self._open().rows
+        return await self._write(lambda: rows.claim((scope.tenant, response_id), fence, owner))
 
     @contextmanager
     def retain(self, scope: Scope, response_id: str) -> Generator[None, None, None]:
         """Keep the turns up to a response while one that descends from it is made but not stored yet."""
         key = (scope.tenant, response_id)
-        retained = self._open().rows.retained
+        retained = self._open().rows.removal.retained
         retained[key] = retained.get(key, 0) + 1
         try:
             yield
@@ -269,20 +261,15 @@ class SQLiteStore(Store):
             else:
                 del retained[key]
 
-    def _open(self) -> _Opened:
-        if self._opened is None:
-            raise UnavailableError("The store is closed.")
-        return self._opened
-
-    async def _write(self, job: Callable[[], T], *, heavy: bool = False) -> T:
-        return await self._open().writer.run(job, heavy=heavy)
+    def _of_response(self, scope: Scope, response_id: str) -> dict[str, object]:
+        return {"tenant": scope.tenant, "id": response_id, "now": self._clock()}
 
     async def _walk(self, query: str, scope: Scope, response_id: str) -> list[Any]:
         """The rows of a query that reads a chain from its end, oldest first, read in steps.
 
         The first columns are the depth of the row's turn in its step, whether that turn is live, its id and parent's.
         """
-        parameters: dict[str, object] = {"tenant": scope.tenant, "id": response_id, "now": self._clock()}
+        parameters = self._of_response(scope, response_id)
         parameters.update(most=_TURNS_A_READ)
         steps = [self._read(query, parameters)]
         # The last one is the response itself. One that has expired is as good as gone, unless something needs it.
@@ -297,36 +284,13 @@ class SQLiteStore(Store):
                 steps.append(self._read(query, {**parameters, "id": parent_id}))
         return list(itertools.chain.from_iterable(reversed(steps)))
 
-    def _read(self, query: str, parameters: dict[str, object]) -> list[Any]:
-        try:
-            return self._open().reader.execute(QUERIES[query], parameters).fetchall()
-        except sqlite3.Error as error:
-            raise clean_error(error) from error
-
-    def _open_file(self) -> tuple[sqlite3.Connection, Rows, sqlite3.Connection]:
-        try:
-            prepare_file(self.path)
-            with ExitStack() as undo:
-                self._lock.acquire()
-                undo.callback(self._lock.release)
-                refuse_links(self.path)
-                connection = connect(self.path)
-                undo.callback(connection.close)
-                migrate(connection)
-                connection.execute("PRAGMA busy_timeout = 0")
-                self._left_running = dict.fromkeys(connection.execute(QUERIES["running"]))
-                rows = Rows(connection, self.limits, self._clock)
-                reader = connect(self.path, read_only=True, wait=False)
-                undo.pop_all()
-                return connection, rows, reader
-        except OSError as error:
-            raise ConfigurationError(f"The store {self.path} cannot be opened: {error.strerror}. {_ADVICE}") from None
-        except sqlite3.Error as error:
-            raise ConfigurationError(f"The store {self.path} cannot be opened: {error}. {_ADVICE}") from None
-
 
 def _size(rows: Sequence[StoredItem | EventBatch]) -> int:
     return sum([len(row.body) for row in rows])
+
+
+def _begin_size(response: NewResponse) -> int:
+    return len(response.snapshot) + len(response.plan) + _size(response.input_items) + _size(response.events)
 
 
 def _end_size(finished: FinishedResponse) -> int:

@@ -8,7 +8,8 @@ removal of many rows) run on the writer thread as a whole. Either way one side a
 
 If anything in a transaction fails, it is rolled back and each job gets a transaction of its own: the one at fault harms
 only itself, and the usual case pays for no savepoints. A job may therefore run twice, and must have no effect but
-through the transaction.
+through the transaction. A job that finds out before it has written anything that it cannot be done returns its error
+instead of raising it, so that a caller who is refused costs the others nothing.
 """
 
 from __future__ import annotations
@@ -111,12 +112,12 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="antiphon-store-writer", daemon=True)
         self._thread.start()
 
-    def run(self, job: Callable[[], T], *, heavy: bool = False) -> asyncio.Future[T]:
+    def run(self, job: Callable[[], T | APIError], *, heavy: bool = False) -> asyncio.Future[T]:
         """The result of a job, when it is durable; `heavy` keeps it off the event loop's thread.
 
         Raises:
             UnavailableError: the disk is full, read-only or damaged, or the store is closed; nothing was written.
-            APIError: what the job raised.
+            APIError: what the job raised or returned.
         """
         if self._closed:
             raise UnavailableError("The store is closed.")
@@ -162,6 +163,8 @@ class Writer:
                 continue
             if waiting.error is not None:
                 waiting.future.set_exception(waiting.error)
+            elif isinstance(waiting.result, APIError):
+                waiting.future.set_exception(waiting.result)
             else:
                 waiting.future.set_result(waiting.result)
         if self._waiting:

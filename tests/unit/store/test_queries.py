@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from antiphon import store
-from antiphon.store.queries import MIGRATIONS, QUERIES, parse_queries, split_statements
+from antiphon.store.queries import MIGRATIONS, QUERIES, QUERY_FILES, parse_queries, split_statements
 
 FOLDER = Path(store.__file__).parent
 
@@ -28,7 +28,7 @@ def test_a_name_that_is_there_twice_is_refused() -> None:
 
 @pytest.mark.requirement("store:sqlite:queries")
 def test_every_statement_has_a_line_that_says_what_it_does_and_is_used() -> None:
-    text = (FOLDER / "sql" / "queries.sql").read_text()
+    text = "".join((FOLDER / "sql" / name).read_text() for name in QUERY_FILES)
     assert text.count("-- name:") == len(QUERIES)
     code = "".join(file.read_text() for file in FOLDER.glob("*.py"))
     assert [name for name in QUERIES if f'"{name}"' not in code] == []

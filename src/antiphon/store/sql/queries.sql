@@ -1,18 +1,21 @@
--- Every statement of the SQLite store. A response is live when it is not gone and has not expired; one that runs does
--- not expire. Statements that write take their values by position, in the order of the columns; the others by name.
+-- The statements of the SQLite store that add and change responses, and those that read. A response is live when it is
+-- not gone and has not expired; one that runs does not expire. Statements that write take their values by position, in
+-- the order of the columns; the others by name.
 
 -- name: insert_response
 -- Adds a response and finds its parent, gone or not.
-INSERT INTO responses (parent, tenant, id, parent_id, status, created_at, completed_at, expires_at, used_at, snapshot)
-VALUES ((SELECT n FROM responses WHERE tenant = ? AND id = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO responses (parent, tenant, id, parent_id, status, created_at, completed_at, expires_at, used_at,
+  conversation_id, owner, keep_seconds, log_ended_at, snapshot)
+VALUES ((SELECT n FROM responses WHERE tenant = ? AND id = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: insert_item
 -- Adds an item, unless the tenant has one by that id.
 INSERT OR IGNORE INTO items (tenant, id, body) VALUES (?, ?, ?);
 
 -- name: find_item
--- The number of an item.
-SELECT n FROM items WHERE tenant = ? AND id = ?;
+-- The number of an item, its bytes, and whether a response has it.
+SELECT n, length(body), EXISTS (SELECT 1 FROM response_items WHERE item = items.n) FROM items
+WHERE tenant = ? AND id = ?;
 
 -- name: insert_response_item
 -- Puts an item into a response.
@@ -23,102 +26,92 @@ INSERT INTO response_items (response, role, pos, item) VALUES (?, ?, ?, ?);
 INSERT INTO event_batches (response, first_seq, last_seq, offsets, body) VALUES (?, ?, ?, ?, ?);
 
 -- name: append_batch
--- Adds a batch to a response if that still runs.
+-- Adds a batch to a response if that still runs under this fence and the batch comes right after its last one.
 INSERT INTO event_batches (response, first_seq, last_seq, offsets, body)
 SELECT n, ?, ?, ?, ? FROM responses
-WHERE tenant = ? AND id = ? AND gone = 0 AND status IN ('queued', 'in_progress');
+WHERE tenant = ? AND id = ? AND fence = ? AND gone = 0 AND status IN ('queued', 'in_progress')
+  AND ? = 1 + coalesce(
+    (SELECT last_seq FROM event_batches WHERE response = responses.n ORDER BY first_seq DESC LIMIT 1), -1);
+
+-- name: insert_sample
+-- Keeps what the engine drew for a batch.
+INSERT INTO samples (batch, body) VALUES (?, ?);
+
+-- name: set_status
+-- Sets the status of a response that runs.
+UPDATE responses SET status = ? WHERE tenant = ? AND id = ?;
+
+-- name: insert_plan
+-- Keeps what another owner needs to run a response.
+INSERT INTO plans (response, body) VALUES (?, ?);
+
+-- name: delete_plan
+-- Drops the plan of a response.
+DELETE FROM plans WHERE response = ?;
+
+-- name: delete_samples
+-- Drops what the engine drew for a response.
+DELETE FROM samples WHERE batch IN (SELECT n FROM event_batches WHERE response = ?);
 
 -- name: find_running
--- A response that can still be finished, with the size of its object and its time.
-SELECT n, length(snapshot), expires_at FROM responses
-WHERE tenant = ? AND id = ? AND gone = 0 AND status IN ('queued', 'in_progress');
+-- A response that can still be finished under this fence: the size of its object, its times, and its last event.
+SELECT n, length(snapshot), expires_at, keep_seconds, conversation_id,
+  coalesce((SELECT last_seq FROM event_batches WHERE response = responses.n ORDER BY first_seq DESC LIMIT 1), -1)
+FROM responses
+WHERE tenant = ? AND id = ? AND fence = ? AND gone = 0 AND status IN ('queued', 'in_progress');
 
 -- name: finish_response
 -- Sets the final state of a response.
-UPDATE responses SET status = ?, completed_at = ?, used_at = ?, snapshot = ? WHERE n = ?;
+UPDATE responses SET status = ?, completed_at = ?, expires_at = ?, used_at = ?, log_ended_at = ?, snapshot = ?
+WHERE n = ?;
 
--- name: find_live
--- The number of a live response.
-SELECT n FROM responses
-WHERE tenant = :tenant AND id = :id AND gone = 0
-  AND (expires_at IS NULL OR expires_at > :now OR status IN ('queued', 'in_progress'));
+-- name: claim
+-- Gives a running response to a new owner, if it still has that fence.
+UPDATE responses SET fence = fence + 1, owner = ?
+WHERE tenant = ? AND id = ? AND fence = ? AND gone = 0 AND status IN ('queued', 'in_progress') AND format <= ?;
+
+-- name: runs_in_conversation
+-- Whether a response runs in a conversation.
+SELECT 1 FROM responses
+WHERE tenant = ? AND conversation_id = ? AND gone = 0 AND status IN ('queued', 'in_progress');
 
 -- name: find_response
 -- The number of a response, gone or not.
 SELECT n FROM responses WHERE tenant = ? AND id = ?;
 
--- name: find_expired
--- Some of the responses whose time is up.
-SELECT n, tenant, id FROM responses
-WHERE gone = 0 AND expires_at <= ? AND status NOT IN ('queued', 'in_progress')
-ORDER BY expires_at LIMIT ?;
-
--- name: find_unneeded
--- Gone responses that nothing descends from: an earlier process ended while it retained them.
-SELECT n FROM responses WHERE gone = 1
-  AND NOT EXISTS (SELECT 1 FROM responses AS child WHERE child.parent = responses.n);
-
--- name: own_size
--- Bytes of a response's object and events.
-SELECT length(snapshot) + (SELECT coalesce(sum(length(body)), 0) FROM event_batches WHERE response = responses.n)
-FROM responses WHERE n = ?;
-
--- name: set_gone
--- Makes a response gone; its object is not needed any more.
-UPDATE responses SET gone = 1, snapshot = x'' WHERE n = ?;
-
--- name: delete_batches
--- Removes the events of a response.
-DELETE FROM event_batches WHERE response = ?;
-
--- name: removable
--- A gone response with its parent, if nothing descends from it.
-SELECT tenant, id, parent FROM responses WHERE n = ? AND gone = 1
-  AND NOT EXISTS (SELECT 1 FROM responses AS child WHERE child.parent = responses.n);
-
--- name: items_of
--- The numbers of a response's items.
-SELECT DISTINCT item FROM response_items WHERE response = ?;
-
--- name: delete_response_items
--- Takes all items out of a response.
-DELETE FROM response_items WHERE response = ?;
-
--- name: item_size
--- Bytes of an item that no response refers to.
-SELECT length(body) FROM items WHERE n = ?
-  AND NOT EXISTS (SELECT 1 FROM response_items WHERE item = items.n);
-
--- name: delete_item
--- Removes an item.
-DELETE FROM items WHERE n = ?;
-
--- name: delete_response
--- Removes the row of a response.
-DELETE FROM responses WHERE n = ?;
-
--- name: add_to_totals
--- Keeps the running totals.
-UPDATE totals SET responses = responses + ?, items = items + ?, bytes = bytes + ?;
-
--- name: totals
--- The running totals.
-SELECT responses, items, bytes FROM totals;
-
 -- name: set_used
 -- Notes when a response was last used.
 UPDATE responses SET used_at = ? WHERE tenant = ? AND id = ?;
 
+-- name: add_to_totals
+-- Keeps the running totals of responses and items.
+UPDATE totals SET responses = responses + ?, items = items + ?, bytes = bytes + ?;
+
+-- name: add_to_conversation_totals
+-- Keeps the running totals of conversations.
+UPDATE totals SET conversations = conversations + ?, conversation_bytes = conversation_bytes + ?,
+  loose_bytes = loose_bytes + ?;
+
+-- name: totals
+-- The running totals.
+SELECT responses, items, bytes, conversations, conversation_bytes, loose_bytes FROM totals;
+
 -- name: order_of_use
 -- The responses that limits may evict, least recently used first.
-SELECT tenant, id, used_at FROM responses WHERE gone = 0 AND status NOT IN ('queued', 'in_progress')
+SELECT tenant, id, used_at FROM responses
+WHERE gone = 0 AND status NOT IN ('queued', 'in_progress')
 ORDER BY used_at, n;
 
 -- name: get_response
 -- A live response.
-SELECT parent_id, status, created_at, snapshot FROM responses
+SELECT parent_id, status, created_at, snapshot, conversation_id, owner, fence, keep_seconds IS NOT NULL, events_expired
+FROM responses
 WHERE tenant = :tenant AND id = :id AND gone = 0
   AND (expires_at IS NULL OR expires_at > :now OR status IN ('queued', 'in_progress'));
+
+-- name: get_plan
+-- What another owner needs to run a response.
+SELECT body FROM plans WHERE response = (SELECT n FROM responses WHERE tenant = :tenant AND id = :id);
 
 -- name: chain
 -- A response and so many of its ancestors with their items, oldest first; a turn without items has one row of NULLs.
@@ -170,17 +163,32 @@ SELECT 1 FROM kin WHERE live LIMIT 1;
 
 -- name: events
 -- The batches of a live response that hold events after a number.
-SELECT b.first_seq, b.body, b.offsets FROM responses AS r JOIN event_batches AS b ON b.response = r.n
+SELECT b.first_seq, b.body, b.offsets, coalesce(s.body, x'')
+FROM responses AS r JOIN event_batches AS b ON b.response = r.n LEFT JOIN samples AS s ON s.batch = b.n
 WHERE r.tenant = :tenant AND r.id = :id AND r.gone = 0
   AND (r.expires_at IS NULL OR r.expires_at > :now OR r.status IN ('queued', 'in_progress'))
+  -- Where the batch with the next event begins, so that who reads as it grows does not walk over all of it.
+  AND b.first_seq >= coalesce(
+    (SELECT first_seq FROM event_batches WHERE response = r.n AND first_seq <= :after + 1
+     ORDER BY first_seq DESC LIMIT 1), 0)
   AND b.last_seq > :after
 ORDER BY b.first_seq LIMIT :most;
+
+-- name: last_sequence
+-- The number of the last event of a live response.
+SELECT b.last_seq FROM responses AS r JOIN event_batches AS b ON b.response = r.n
+WHERE r.tenant = :tenant AND r.id = :id AND r.gone = 0
+  AND (r.expires_at IS NULL OR r.expires_at > :now OR r.status IN ('queued', 'in_progress'))
+ORDER BY b.first_seq DESC LIMIT 1;
 
 -- name: get_items
 -- Those items of a list of ids, given as JSON, that are kept.
 SELECT items.id, items.body FROM json_each(:ids) AS wanted
 JOIN items ON items.tenant = :tenant AND items.id = wanted.value;
 
--- name: running
--- The responses of every tenant that are queued or in progress.
-SELECT tenant, id FROM responses WHERE gone = 0 AND status IN ('queued', 'in_progress') ORDER BY n;
+-- name: orphans
+-- The running responses of every tenant, of a format that is known, that none of these owners runs, oldest first.
+SELECT tenant, id, owner, fence FROM responses INDEXED BY responses_running
+WHERE gone = 0 AND status IN ('queued', 'in_progress') AND format <= :format
+  AND owner NOT IN (SELECT value FROM json_each(:owners))
+ORDER BY n;

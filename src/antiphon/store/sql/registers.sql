@@ -1,0 +1,88 @@
+-- The statements of the SQLite store about its small tables.
+
+-- name: find_idempotent
+-- The record of an idempotency key that has not expired.
+SELECT digest, response_id, expires_at FROM idempotency WHERE tenant = :tenant AND key = :key AND expires_at > :now;
+
+-- name: set_idempotent
+-- Keeps the record of an idempotency key, in place of one that has expired.
+INSERT OR REPLACE INTO idempotency (tenant, key, digest, response_id, expires_at) VALUES (?, ?, ?, ?, ?);
+
+-- name: expire_idempotent
+-- Removes some of the records whose time is up.
+DELETE FROM idempotency WHERE (tenant, key) IN (
+  SELECT tenant, key FROM idempotency WHERE expires_at <= ? ORDER BY expires_at LIMIT ?
+);
+
+-- name: insert_delivery
+-- Adds a webhook to send, unless the tenant has one by that id.
+INSERT OR IGNORE INTO webhook_deliveries (tenant, id, endpoint, created_at, due_at, body) VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: any_delivery
+-- Whether a webhook is due.
+SELECT 1 FROM webhook_deliveries WHERE due_at <= :now LIMIT 1;
+
+-- name: due_deliveries
+-- Some of the webhooks that are due, in the order in which they became so.
+SELECT n, tenant, id, endpoint, body, created_at, attempts FROM webhook_deliveries
+WHERE due_at <= ? ORDER BY due_at, n LIMIT ?;
+
+-- name: hold_delivery
+-- Holds a webhook back.
+UPDATE webhook_deliveries SET due_at = ? WHERE n = ?;
+
+-- name: delay_delivery
+-- After an attempt at a webhook: when the next one is due.
+UPDATE webhook_deliveries SET attempts = attempts + 1, due_at = ? WHERE tenant = ? AND id = ?;
+
+-- name: delete_delivery
+-- Removes a webhook.
+DELETE FROM webhook_deliveries WHERE tenant = ? AND id = ?;
+
+-- name: insert_key
+-- Adds an API key, unless there is one by that id or with that digest.
+INSERT OR IGNORE INTO api_keys (id, tenant, name, digest, created_at, limits, revoked_at) VALUES (?, ?, ?, ?, ?, ?, ?);
+
+-- name: find_key
+-- The API key with a digest.
+SELECT id, tenant, name, digest, created_at, limits, revoked_at FROM api_keys WHERE digest = :digest;
+
+-- name: keys
+-- All API keys, oldest first.
+SELECT id, tenant, name, digest, created_at, limits, revoked_at FROM api_keys ORDER BY created_at, n;
+
+-- name: revoke_key
+-- Revokes an API key, unless it is revoked.
+UPDATE api_keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL;
+
+-- name: codec_keys
+-- All keys of blobs, oldest first.
+SELECT id, secret, created_at FROM codec_keys ORDER BY created_at, n;
+
+-- name: insert_codec_key
+-- Adds a key of blobs, unless there is one by that id.
+INSERT OR IGNORE INTO codec_keys (id, secret, created_at) VALUES (?, ?, ?);
+
+-- name: tenant_key
+-- The wrapped key of a tenant.
+SELECT key FROM tenants WHERE tenant = :tenant;
+
+-- name: insert_tenant_key
+-- Gives a tenant a key, unless it has one.
+INSERT OR IGNORE INTO tenants (tenant, key) VALUES (?, ?);
+
+-- name: delete_tenant_key
+-- Removes the key of a tenant.
+DELETE FROM tenants WHERE tenant = ?;
+
+-- name: delete_keys_of_tenant
+-- Removes the API keys of a tenant.
+DELETE FROM api_keys WHERE tenant = ?;
+
+-- name: delete_idempotent_of_tenant
+-- Removes the idempotency records of a tenant.
+DELETE FROM idempotency WHERE tenant = ?;
+
+-- name: delete_deliveries_of_tenant
+-- Removes the webhooks of a tenant.
+DELETE FROM webhook_deliveries WHERE tenant = ?;

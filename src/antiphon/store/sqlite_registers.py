@@ -1,0 +1,150 @@
+"""The part of the SQLite store that keeps its small tables: keys, idempotency records and webhooks to send."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from antiphon.errors import APIError
+from antiphon.store.queries import QUERIES
+from antiphon.store.refusals import key_exists
+from antiphon.store.registers import Registers
+from antiphon.store.rows import ApiKey, CodecKey, Delivery, IdempotencyRecord, Scope
+from antiphon.store.sqlite_core import SQLiteCore
+
+__all__ = ["SQLiteRegisters"]
+
+_TENANT_STEP = 200
+"""Rows of a tenant that are removed in one transaction."""
+
+
+class SQLiteRegisters(SQLiteCore, Registers):
+    """Keeps the small tables in the store's file."""
+
+    async def find_idempotent(self, scope: Scope, key: str, now: float) -> IdempotencyRecord | None:
+        """The record of an idempotency key that has not expired."""
+        found = self._read("find_idempotent", {"tenant": scope.tenant, "key": key, "now": now})
+        return IdempotencyRecord(key, *found[0]) if found else None
+
+    async def due_deliveries(self, now: float, hold_seconds: float, most: int) -> list[Delivery]:
+        """Webhooks of every tenant that are due, in the order in which they became so.
+
+        Raises:
+            UnavailableError: that they are held back cannot be written now.
+        """
+        # Asked for every moment, and hardly ever with an answer: that costs no transaction.
+        if not self._read("any_delivery", {"now": now}):
+            return []
+
+        def hold() -> list[Any]:
+            found = self._execute("due_deliveries", now, most).fetchall()
+            for number, *_ in found:
+                self._execute("hold_delivery", now + hold_seconds, number)
+            return found
+
+        return [Delivery(Scope(tenant), *rest) for _, tenant, *rest in await self._write(hold)]
+
+    async def settle_delivery(self, scope: Scope, delivery_id: str, again_at: float | None) -> None:
+        """After an attempt: try it again at that time, or, with None, remove it.
+
+        Raises:
+            UnavailableError: it cannot be written now.
+        """
+        if again_at is None:
+            await self._write(lambda: self._changed("delete_delivery", scope.tenant, delivery_id))
+        else:
+            await self._write(lambda: self._changed("delay_delivery", again_at, scope.tenant, delivery_id))
+
+    async def add_key(self, key: ApiKey) -> None:
+        """Keep an API key.
+
+        Raises:
+            ConflictError: there is one by that id or with that digest.
+            UnavailableError: it cannot be written now.
+        """
+        values = (key.id, key.tenant, key.name, key.digest, key.created_at, key.limits, key.revoked_at)
+
+        def add() -> APIError | None:
+            return None if self._changed("insert_key", *values) else key_exists()
+
+        await self._write(add)
+
+    async def find_key(self, digest: bytes) -> ApiKey | None:
+        """The key with that digest, revoked or not."""
+        found = self._read("find_key", {"digest": digest})
+        return ApiKey(*found[0]) if found else None
+
+    async def keys(self) -> list[ApiKey]:
+        """All keys, oldest first, revoked ones included."""
+        return [ApiKey(*row) for row in self._read("keys", {})]
+
+    async def revoke_key(self, key_id: str, now: int) -> bool:
+        """Revoke a key; False where there is none by that id that is not revoked yet.
+
+        Raises:
+            UnavailableError: it cannot be written now.
+        """
+        return await self._write(lambda: self._changed("revoke_key", now, key_id))
+
+    async def codec_keys(self) -> list[CodecKey]:
+        """All keys of blobs, oldest first."""
+        return [CodecKey(*row) for row in self._read("codec_keys", {})]
+
+    async def add_codec_key(self, key: CodecKey) -> None:
+        """Keep a key of blobs; one by the same id stays as it is.
+
+        Raises:
+            UnavailableError: it cannot be written now.
+        """
+        await self._write(lambda: self._changed("insert_codec_key", key.id, key.secret, key.created_at))
+
+    async def tenant_key(self, tenant: str) -> bytes | None:
+        """The wrapped key of a tenant's rows; None where it has none."""
+        found = self._read("tenant_key", {"tenant": tenant})
+        return found[0][0] if found else None
+
+    async def add_tenant_key(self, tenant: str, wrapped: bytes) -> bytes:
+        """Give a tenant a key unless it has one; the one that it then has.
+
+        Raises:
+            UnavailableError: it cannot be written now.
+        """
+
+        def add() -> bytes:
+            self._changed("insert_tenant_key", tenant, wrapped)
+            return self._open().connection.execute(QUERIES["tenant_key"], {"tenant": tenant}).fetchone()[0]
+
+        return await self._write(add)
+
+    async def delete_tenant(self, tenant: str) -> None:
+        """Remove a tenant's keys at once and all its rows, in steps.
+
+        Raises:
+            UnavailableError: it cannot be written now; what is left goes when it is called again.
+        """
+        rows = self._open().rows
+
+        def delete_registers() -> None:
+            for query in (
+                "delete_tenant_key",
+                "delete_keys_of_tenant",
+                "delete_idempotent_of_tenant",
+                "delete_deliveries_of_tenant",
+            ):
+                self._changed(query, tenant)
+
+        await self._write(delete_registers, heavy=True)
+        for remove in (rows.removal.remove_of_tenant, rows.conversations.remove_of_tenant):
+            while await self._write(lambda remove=remove: remove(tenant, _TENANT_STEP), heavy=True):
+                pass
+
+    def _expire_records(self, now: float, most: int) -> tuple[int, int]:
+        """Remove at most so many idempotency records whose time is up: how many, and as many rows."""
+        removed = self._execute("expire_idempotent", now, most).rowcount
+        return removed, removed
+
+    def _execute(self, query: str, *values: object) -> Any:
+        return self._open().connection.execute(QUERIES[query], values)
+
+    def _changed(self, query: str, *values: object) -> bool:
+        """Run a statement that writes, inside a job; whether it changed a row."""
+        return self._execute(query, *values).rowcount > 0
