@@ -19,7 +19,16 @@ _SERVICE_TIERS = frozenset({"default", "flex", "scale", "priority", "fast", "ult
 """What is echoed; there is one tier here, so that `auto` and unknown ones are it."""
 
 
-def open_response(request: CreateResponse, *, stored: bool, response_id: str, model: str, created_at: int) -> Response:
+def open_response(
+    request: CreateResponse,
+    *,
+    stored: bool,
+    response_id: str,
+    model: str,
+    created_at: int,
+    conversation: str | None = None,
+    title: str | None = None,
+) -> Response:
     """The response in progress, without output.
 
     `stored` says whether it can be looked up later, whatever was asked for; `model` is the name that was asked for;
@@ -36,6 +45,7 @@ def open_response(request: CreateResponse, *, stored: bool, response_id: str, mo
         max_tool_calls=request.max_tool_calls,
         parallel_tool_calls=request.parallel_tool_calls,
         previous_response_id=request.previous_response_id,
+        conversation=UNSET if conversation is None else {"id": conversation},
         prompt=UNSET if request.prompt is None else request.prompt,
         prompt_cache_key=request.prompt_cache_key,
         reasoning=_reasoning(request),
@@ -51,6 +61,7 @@ def open_response(request: CreateResponse, *, stored: bool, response_id: str, mo
         truncation=request.truncation,
         user=request.user,
         metadata=request.metadata,
+        title=UNSET if title is None else title,
         presence_penalty=request.presence_penalty,
         frequency_penalty=request.frequency_penalty,
     )

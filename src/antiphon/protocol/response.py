@@ -101,7 +101,10 @@ class IncompleteDetails(Struct):
 
 
 class Response(Struct):
-    """One response. `output` holds structs, and plain dicts for raw items, so that it encodes as it stands."""
+    """One response. `output` holds structs, and plain dicts for raw items, so that it encodes as it stands.
+
+    `title` is the first words of the first user message of its conversation, on responses that are stored (B23).
+    """
 
     id: str
     created_at: int
@@ -138,6 +141,7 @@ class Response(Struct):
     metadata: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+    title: str | UnsetType = UNSET
 
 
 def output_text(output: list[Any]) -> str:

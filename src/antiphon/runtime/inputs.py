@@ -21,8 +21,10 @@ from antiphon.store.base import Scope, Store, StoredItem
 __all__ = ["answered_calls", "resolve_items", "stored_items"]
 
 
-async def resolve_items(store: Store | None, scope: Scope, items: Sequence[Item], max_bytes: int) -> list[Item]:
-    """The items, references replaced by what is stored, and no id that is not ours.
+async def resolve_items(
+    store: Store | None, scope: Scope, items: Sequence[Item], max_bytes: int, field: str = "input"
+) -> list[Item]:
+    """The items, references replaced by what is stored, and no id that is not ours. `field` is where they came in.
 
     An item keeps an id that is ours in this scope and whose stored body is equal to it; any other id is dropped, so
     that the item gets a new one (issue 2, Input). References are bounded by what they refer to: together at most
@@ -42,13 +44,13 @@ async def resolve_items(store: Store | None, scope: Scope, items: Sequence[Item]
             body = known.get(item.id)
             if body is None:
                 raise NotFoundError(
-                    f"Item with id '{quoted(item.id)}' not found.", param=f"input[{index}].id", code="item_not_found"
+                    f"Item with id '{quoted(item.id)}' not found.", param=f"{field}[{index}].id", code="item_not_found"
                 )
             size += len(body)
             if size > max_bytes:
                 raise InvalidRequestError(
                     f"The item references stand for more than {max_bytes} bytes.",
-                    param=f"input[{index}]",
+                    param=f"{field}[{index}]",
                     code="request_too_large",
                 )
             if item.id not in referred:
