@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from antiphon.errors import ConfigurationError
@@ -10,9 +11,16 @@ from antiphon.store.base import Store, StoreLimits
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite import SQLiteStore
 
-__all__ = ["describe", "open_store", "store_limits"]
+__all__ = ["describe", "open_plain", "open_store", "sqlite_path", "store_limits"]
 
-_MEMORY = StoreLimits(max_entries=1024, max_bytes=256 * 1024 * 1024, ttl_seconds=3600)
+_MEMORY = StoreLimits(
+    max_entries=1024,
+    max_bytes=256 * 1024 * 1024,
+    ttl_seconds=3600,
+    max_conversations=256,
+    max_conversation_bytes=64 * 1024 * 1024,
+    conversation_ttl_seconds=3600,
+)
 _SQLITE = StoreLimits(ttl_seconds=30 * 24 * 3600)
 _FILE_NAME = "antiphon.db"
 
@@ -23,30 +31,67 @@ def store_limits(settings: Settings) -> StoreLimits:
     entries = settings.responses_store_max_entries
     size = settings.responses_store_max_bytes
     ttl = settings.responses_store_ttl_secs
+    conversations = settings.conversation_store_max_entries
+    conversation_size = settings.conversation_store_max_bytes
+    conversation_ttl = settings.conversation_store_ttl_secs
     return StoreLimits(
         max_entries=default.max_entries if entries is None else entries,
         max_bytes=default.max_bytes if size is None else size,
         ttl_seconds=default.ttl_seconds if ttl is None else ttl or None,
+        event_ttl_seconds=settings.event_log_ttl_secs,
+        max_conversations=default.max_conversations if conversations is None else conversations,
+        max_conversation_bytes=default.max_conversation_bytes if conversation_size is None else conversation_size,
+        conversation_ttl_seconds=(
+            default.conversation_ttl_seconds if conversation_ttl is None else conversation_ttl or None
+        ),
     )
+
+
+def sqlite_path(settings: Settings) -> Path | None:
+    """The file of the store; None where the settings name another kind."""
+    if settings.store == "memory" or "://" in settings.store:
+        return None
+    path = settings.data_path / _FILE_NAME if settings.store == "sqlite" else Path(settings.store).expanduser()
+    # The name that links lead to: the lock and the log lie beside that one.
+    return Path(os.path.realpath(path))
 
 
 def open_store(settings: Settings) -> Store | None:
     """The store that the settings ask for, not opened yet; None where they turn persistence off.
 
+    With an encryption key, bodies are sealed in it; one in memory is not at rest, and is left as it is.
+
     Raises:
-        ConfigurationError: a store that this version does not have.
+        ConfigurationError: a store that this version does not have, or an encryption key that cannot be used.
     """
     if settings.responses_store_max_entries == 0:
         return None
+    store = open_plain(settings)
+    if settings.encryption_key is None and settings.encryption_key_file is None:
+        return store
+    # Only here: nothing else needs the library.
+    from antiphon.store.sealed import SealedStore
+    from antiphon.store.sealing import read_master_key
+
+    master = read_master_key(settings)
+    return store if master is None or settings.store == "memory" else SealedStore(store, master)
+
+
+def open_plain(settings: Settings) -> Store:
+    """The store that the settings name, not opened yet, as it lies there: what is sealed in it stays so.
+
+    Raises:
+        ConfigurationError: a store that this version does not have.
+    """
     limits = store_limits(settings)
     if settings.store == "memory":
         return MemoryStore(limits)
-    if "://" in settings.store:
+    path = sqlite_path(settings)
+    if path is None:
         scheme = settings.store.partition("://")[0]
         raise ConfigurationError(
             f"A store at a {scheme}:// address is not in this version. Use 'sqlite', 'memory' or a path to a file."
         )
-    path = settings.data_path / _FILE_NAME if settings.store == "sqlite" else Path(settings.store).expanduser()
     return SQLiteStore(path, limits)
 
 
@@ -55,7 +100,10 @@ def describe(store: Store | None, settings: Settings) -> str:
     if store is None:
         return "Responses are not stored (the limit of entries is 0)."
     limits = store_limits(settings)
-    where = f"in {store.path}" if isinstance(store, SQLiteStore) else "in memory, until the server stops"
+    path = sqlite_path(settings)
+    where = f"in {path}" if path is not None else "in memory, until the server stops"
+    if store.sealed:
+        where += ", encrypted"
     bounds: list[str] = []
     if limits.ttl_seconds is not None:
         bounds.append(f"for {_duration(limits.ttl_seconds)}")

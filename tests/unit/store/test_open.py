@@ -10,7 +10,7 @@ from antiphon.errors import ConfigurationError
 from antiphon.settings import Settings
 from antiphon.store.base import StoreLimits
 from antiphon.store.memory import MemoryStore
-from antiphon.store.open import describe, open_store
+from antiphon.store.open import describe, open_store, store_limits
 from antiphon.store.sqlite import SQLiteStore
 
 DAYS_30 = 30 * 24 * 3600
@@ -31,7 +31,7 @@ def test_memory_has_the_limits_of_its_table() -> None:
     settings = Settings(store="memory")
     store = open_store(settings)
     assert isinstance(store, MemoryStore)
-    assert store.limits == StoreLimits(1024, 256 * 1024 * 1024, 3600)
+    assert store.limits == StoreLimits(1024, 256 * 1024 * 1024, 3600, None, 256, 64 * 1024 * 1024, 3600)
     assert describe(store, settings) == (
         "Responses are kept in memory, until the server stops, for 1 hour, at most 1,024 of them, at most 256 MiB."
     )
@@ -53,10 +53,14 @@ def test_the_same_settings_bound_every_store(kind: str) -> None:
         responses_store_max_entries=7,
         responses_store_max_bytes=1000,
         responses_store_ttl_secs=90,
+        event_log_ttl_secs=60,
+        conversation_store_max_entries=3,
+        conversation_store_max_bytes=500,
+        conversation_store_ttl_secs=30,
     )
     store = open_store(settings)
     assert isinstance(store, MemoryStore | SQLiteStore)
-    assert store.limits == StoreLimits(7, 1000, 90)
+    assert store.limits == StoreLimits(7, 1000, 90, 60, 3, 500, 30)
     assert describe(store, settings).endswith("for 90 seconds, at most 7 of them, at most 1,000 bytes.")
 
 
@@ -67,6 +71,7 @@ def test_a_ttl_of_zero_keeps_responses_for_ever() -> None:
     assert isinstance(store, SQLiteStore)
     assert store.limits.ttl_seconds is None
     assert describe(store, settings).endswith("antiphon.db, for ever.")
+    assert store_limits(Settings(store="memory", conversation_store_ttl_secs=0)).conversation_ttl_seconds is None
 
 
 @pytest.mark.requirement("store:bytes:zero")
