@@ -21,12 +21,14 @@ from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import TERMINAL_STATUSES, Response
 from antiphon.runtime.codec import Codec
 from antiphon.runtime.compaction import plan_turn
+from antiphon.runtime.conversations import Conversations, conversation_id
 from antiphon.runtime.history import History, Turn, convert
 from antiphon.runtime.inputs import answered_calls, resolve_items, stored_items
 from antiphon.runtime.limits import KeyLimits
 from antiphon.runtime.planning import build_prompt, prepare
 from antiphon.runtime.rules import ENCRYPTED_REASONING, LOGPROBS, check_media, check_request, check_substance
 from antiphon.runtime.runner import RunPlan
+from antiphon.runtime.titles import title
 from antiphon.runtime.unseal import REASONING, unseal
 from antiphon.settings import Settings
 from antiphon.store.base import Scope, Store
@@ -87,6 +89,7 @@ class Planner:
         limits: KeyLimits,
         store: Store | None,
         history: History | None,
+        conversations: Conversations | None,
         codec: Codec,
     ) -> None:
         self.settings = settings
@@ -94,6 +97,7 @@ class Planner:
         self.store = store
         self.codec = codec
         self._history = history
+        self._conversations = conversations
 
     async def read(
         self,
@@ -162,6 +166,8 @@ class Planner:
             response_id=new_id("resp"),
             model=reading.model,
             created_at=int(time.time()),
+            conversation=conversation_id(request),
+            title=(reading.title or title(reading.own)) if request.store and store is not None else None,
         )
         return RunPlan(
             scope=scope,
@@ -213,7 +219,13 @@ class Planner:
         identity = request.previous_response_id
         if identity is not None:
             return await self._load_chain(scope, identity, check=resumed is None)
-        return _Past()
+        named = conversation_id(request)
+        if named is None:
+            return _Past()
+        if self._conversations is None:
+            raise persistence_off("conversation")
+        found = await self._conversations.history(scope, named, most=resumed.history if resumed is not None else None)
+        return _Past(found.turn, found.items, found.title)
 
     async def _load_chain(self, scope: Scope, identity: str, *, check: bool) -> _Past:
         store = require_store(self.store, "previous_response_id")

@@ -99,7 +99,7 @@ class Recovery:
         batches = await self._store.events(scope, row.id)
         sampled = sampled_of(batches)
         request = decode_create_response(resumed.request)
-        begun = decode_response(row.snapshot)
+        begun = restore(frames_of(batches)).log.snapshot()
         try:
             plan = await self._planner.plan(scope, request, begun=begun, resumed=resumed, patience=patience)
         except APIError as error:

@@ -54,8 +54,6 @@ def check_request(request: CreateResponse, settings: Settings) -> None:
             param="previous_response_id",
             code="mutually_exclusive_parameters",
         )
-    if request.conversation is not None:
-        raise _unsupported("conversation", "Conversations are not supported yet; chain with 'previous_response_id'.")
     if request.prompt is not None:
         raise _unsupported("prompt", "Stored prompts are not supported yet; send the text in 'instructions'.")
     limit = request.max_output_tokens

@@ -18,6 +18,7 @@ from antiphon.runtime.admission import Admission
 from antiphon.runtime.background import Workers
 from antiphon.runtime.bells import Bells
 from antiphon.runtime.codec import Codec
+from antiphon.runtime.conversations import Conversations
 from antiphon.runtime.history import History, Turn
 from antiphon.runtime.lease import Lease
 from antiphon.runtime.limits import KeyLimits
@@ -28,6 +29,7 @@ from antiphon.runtime.recovery import RESTARTED, Recovery, stored_response
 from antiphon.runtime.replays import Replay, Replays
 from antiphon.runtime.runner import Run, RunPlan, Taken
 from antiphon.runtime.upkeep import Upkeep
+from antiphon.runtime.webhooks import Webhooks
 from antiphon.settings import Settings
 from antiphon.store.base import (
     ClaimedResponse,
@@ -60,14 +62,18 @@ class Service:
         self.limits = KeyLimits(registry)
         self.workers = Workers(settings.background_workers, settings.background_queue, self.observer)
         self.codec = Codec(store)
+        self.conversations = Conversations(store, settings, self.codec) if store is not None else None
+        self.webhooks = Webhooks(settings, store, self.observer)
         self._history = History(store, self.codec) if store is not None else None
-        self.planner = Planner(settings, self.limits, store, self._history, self.codec)
+        self.planner = Planner(settings, self.limits, store, self._history, self.conversations, self.codec)
         self._bells = Bells()
         self._stop = asyncio.Event()
         self._runs: dict[tuple[str, str], Run] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._upkeep = Upkeep(store, self.observer) if store is not None else None
-        self._recovery = Recovery(store, self.planner, settings.dialect, lambda _: []) if store is not None else None
+        self._recovery = (
+            Recovery(store, self.planner, settings.dialect, self.webhooks.deliveries) if store is not None else None
+        )
         self._lease = Lease(store, self.observer, settings.lease_seconds, self._take) if store is not None else None
         self._replays = (
             Replays(store, self._bells, self._upkeep, settings.keep_alive_seconds, self._stop.is_set)
@@ -96,12 +102,14 @@ class Service:
         Raises:
             ConfigurationError: the store or a model cannot be used.
         """
-        if self.store is not None and self._lease is not None and self._upkeep is not None:
+        if self.store is not None:
             await self.store.open()
             self.store.listen(self._rung)
-            await self.codec.load()
+        await self.codec.load()
+        if self._lease is not None and self._upkeep is not None:
             await self._lease.start()
             self._upkeep.start()
+            self.webhooks.start()
         await self.registry.start(loading, loaded)
         self.started = True
         self._loaded.set()
@@ -133,6 +141,7 @@ class Service:
         """Stop what runs, and close engines and store."""
         self.started = False
         await self.end_runs()
+        await self.webhooks.stop()
         if self._upkeep is not None:
             await self._upkeep.stop()
         if self._lease is not None:
@@ -316,6 +325,8 @@ class Service:
         return self.workers.give_back
 
     def _run(self, plan: RunPlan, taken: Taken | None = None) -> Run:
+        if plan.background:
+            plan.deliveries = self.webhooks.deliveries
         owner = self._lease.owner if self._lease is not None else ""
         return Run(plan, self.observer, owner=owner, ring=self._bells.ring, taken=taken)
 
