@@ -39,7 +39,7 @@ from antiphon.runtime.planning import prepare
 from antiphon.runtime.unseal import COMPACTION
 from antiphon.store.base import Scope
 
-__all__ = ["Compacted", "Compaction", "Compactor", "plan_turn"]
+__all__ = ["Compacted", "Compaction", "Compactor", "added", "plan_turn"]
 
 MAX_SUMMARY_TOKENS = 2_048
 MAX_KEPT_TOKENS = 8_192
@@ -221,7 +221,7 @@ class Compactor:
                     if isinstance(delta, TextDelta):
                         text.append(delta.text)
                     elif isinstance(delta, Stop):
-                        self._usage = _sum(self._usage, delta.usage)
+                        self._usage = added(self._usage, delta.usage)
         return "".join(text).strip()
 
 
@@ -266,7 +266,8 @@ def _opened(payload: bytes) -> CompactedContext:
     return context
 
 
-def _sum(first: TokenUsage, second: TokenUsage) -> TokenUsage:
+def added(first: TokenUsage, second: TokenUsage) -> TokenUsage:
+    """The usage of two turns together."""
     return TokenUsage(
         first.input_tokens + second.input_tokens,
         first.output_tokens + second.output_tokens,
