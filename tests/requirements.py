@@ -363,7 +363,16 @@ LOCAL_ENGINE: tuple[Requirement, ...] = (
         "issue 2",
         "The child listens on a Unix socket in a folder of mode 0700 and on nothing else.",
     ),
-    R("engine:child:killed", "issue 2", "A child that dies in mid-stream fails that turn; the next one works."),
+    R(
+        "engine:child:killed",
+        "issue 3, Crash",
+        "A turn whose child dies in mid-stream goes on in the next child, from what it has drawn.",
+    ),
+    R(
+        "engine:child:deadly",
+        "issue 3, Crash",
+        "A turn whose child dies three times without a new token fails, and so does one that no child comes back for.",
+    ),
     R(
         "engine:child:restart",
         "issue 2",
@@ -1101,6 +1110,16 @@ RESUME: tuple[Requirement, ...] = (
         "A scripted turn says what it has drawn, and goes on from there without drawing it again.",
     ),
     R(
+        "resume:local",
+        "issue 3, Crash",
+        "A turn of the local engine goes on from its logged tokens, which count as output and never as input.",
+    ),
+    R(
+        "resume:fingerprint",
+        "architecture, fine print",
+        "A model is known again by its file, its chat template and its tool-call dialect.",
+    ),
+    R(
         "resume:constrained",
         "architecture, fine print",
         "A turn under a format or a forced call starts anew, since a grammar begins with every call.",
@@ -1274,6 +1293,31 @@ SHARED_STORES: tuple[Requirement, ...] = (
     R("store:tenant:delete", "issue 3, section 9", "A tenant is deleted with its key and all its rows."),
 )
 
+WEBHOOKS: tuple[Requirement, ...] = (
+    R("webhooks:settings", "issue 3, Background", "A [[webhooks]] table that cannot be used is refused, and named."),
+    R(
+        "webhooks:events",
+        "responses-api 1.4",
+        "Each end of a background response is an event for the endpoints that want it.",
+    ),
+    R(
+        "webhooks:signature",
+        "faults B2 20",
+        "The OpenAI SDK and Standard Webhooks verify what is sent, and refuse it when it is old or changed.",
+    ),
+    R(
+        "webhooks:retries",
+        "faults B1",
+        "All but a 2xx is tried again, ever later, for three days under one id; a redirect too; 410 ends it.",
+    ),
+    R("webhooks:clock", "faults B2 10", "Retries keep their times when the wall clock is set back."),
+    R("webhooks:restart", "faults B2 20", "Retries go on after a restart and after a crash, under the same id."),
+    R("webhooks:replicas", "issue 3, PostgreSQL", "Several servers over one store send each event once."),
+    R("webhooks:bounded", "issue 3", "Only so many are sent at a time, and a server that stops lets those end."),
+    R("webhooks:guarded", "faults B2 17", "An endpoint that is not public is asked only where the settings name it."),
+    R("webhooks:metrics", "operations C2", "Attempts are counted by how they ended, without URLs and secrets."),
+)
+
 REQUIREMENTS: tuple[Requirement, ...] = (
     *WIRE,
     *MACHINE,
@@ -1289,4 +1333,5 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *RESUME,
     *OUTBOUND,
     *KEYS,
+    *WEBHOOKS,
 )
