@@ -148,10 +148,12 @@ class Ledger:
         if deed.background or event_of(seen[-1])["type"] in TERMINAL_EVENTS:
             _must(whole[: len(seen)] == seen, deed, "its log is not what was delivered")
         else:
-            # A foreground stream: the durable prefix, then its end.
-            durable = len(whole) - 2 if final["status"] == "failed" else min(len(whole), len(seen))
-            shared = min(durable, len(seen))
-            _must(whole[:shared] == seen[:shared], deed, "its durable prefix is not what was delivered")
+            # A foreground stream: the durable prefix, then what closes it.
+            shared = 0
+            while shared < min(len(whole), len(seen)) and whole[shared] == seen[shared]:
+                shared += 1
+            closing = {event_of(frame)["type"] for frame in whole[shared:]} if shared < len(seen) else set()
+            _must(closing <= CLOSING_EVENTS, deed, f"goes on after its durable prefix with {sorted(closing)}")
         after = len(seen) - 1
         if deed.background:
             rest = await ask().get(f"/responses/{deed.id}?stream=true&starting_after={after}")
@@ -159,6 +161,15 @@ class Ledger:
             self.resumed += 1
 
 
+CLOSING_EVENTS = frozenset(
+    {
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "error",
+        "response.failed",
+    }
+)
 TERMINAL_EVENTS = frozenset({"response.completed", "response.failed", "response.incomplete"})
 
 

@@ -121,7 +121,7 @@ class Traffic:
         deed.deleted = answer.status_code == 200
 
     async def _cancelled(self, client: httpx2.AsyncClient) -> None:
-        body = await self._post(client, "!SLOW 10\n!COUNT 400", background=True)
+        body = await self._post(client, "!SLOW 10\n!COUNT 150", background=True)
         if body is None:
             return
         deed = self._ledger.add(Deed("cancelled", body["id"], background=True, cancelling=True))

@@ -18,9 +18,6 @@ from antiphon.store.base import EventBatch, Scope, Store, StoredResponse
 
 __all__ = ["Replay", "Replays"]
 
-TERMINAL_FRAMES = 2
-"""The events that end a response as failed: `error` and `response.failed`."""
-
 Tail = Callable[[int], AsyncGenerator[list[EventBatch]]]
 
 
@@ -89,7 +86,9 @@ class Replays:
         if response.background or response.error is None or response.error.code != RESTARTED.code:
             return
         last = await self._store.last_sequence(scope, row.id)
-        durable = last - TERMINAL_FRAMES
+        # What a restart adds is one batch: what closes the open item, the error, and the end.
+        added = await self._store.events(scope, row.id, last - 1)
+        durable = added[-1].first_sequence - 1
         if durable < after != last:
             raise InvalidRequestError(
                 f"The stream was lost when the server was restarted; its events are known up to number {durable}.",
