@@ -1,1 +1,1 @@
-"""The command line: serve, chat, models, doctor."""
+"""The command line: serve, chat, models, keys, tenants, doctor."""

@@ -16,7 +16,7 @@ import click
 import msgspec
 
 from antiphon import __version__
-from antiphon.access import check_access
+from antiphon.access import check_access, configured_keys
 from antiphon.cli.access import missing_libraries
 from antiphon.cli.models import models_wanted
 from antiphon.cli.options import GroupedCommand, read_settings, setting_options
@@ -27,7 +27,7 @@ __all__ = ["Check", "diagnose", "doctor"]
 
 _LIBRARIES = ("xllamacpp", "starlette", "uvicorn", "aiohttp", "msgspec", "httpx2")
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
-_SECRET = ("api_key", "index_url")  # an index URL may hold a password
+_SECRET = ("api_key", "encryption_key", "webhooks", "index_url")  # an index URL may hold a password
 _LOW_DISK = 1_000_000_000
 
 
@@ -97,15 +97,26 @@ def _libraries(settings: Settings) -> Check:
 
 def _settings(settings: Settings) -> Iterator[Check]:
     changed = [
-        f"{field.name}={'(set)' if field.name in _SECRET else repr(getattr(settings, field.name))}"
+        f"{field.name}={_shown(field.name, getattr(settings, field.name))}"
         for field in FIELDS
         if getattr(settings, field.name) != field.default
     ]
     yield Check("ok", "settings", ", ".join(changed) or "all at their defaults")
+    from antiphon.store.keyring import has_stored_keys
+
     try:
-        check_access(settings)
+        check_access(settings, lambda: has_stored_keys(settings))
     except ConfigurationError as error:
         yield Check("fail", "access", str(error))
+
+
+def _shown(name: str, value: object) -> str:
+    if name in _SECRET:
+        return "(set)"
+    if name == "store" and "://" in str(value):
+        # It may hold a password.
+        return f"{str(value).partition('://')[0]}://(set)"
+    return repr(value)
 
 
 def _data_directory(path: Path) -> Check:
@@ -146,21 +157,21 @@ def _gguf(path: Path) -> Check:
 
 
 def _store(settings: Settings) -> Check:
-    from antiphon.store.open import describe, open_store
-    from antiphon.store.sqlite import SQLiteStore
+    from antiphon.store.open import describe, open_store, sqlite_path
 
     try:
         store = open_store(settings)
     except ConfigurationError as error:
         return Check("fail", "store", str(error))
     finding = describe(store, settings)
-    if not isinstance(store, SQLiteStore):
+    path = sqlite_path(settings)
+    if store is None or path is None:
         return Check("ok", "store", finding)
-    if not store.path.exists():
+    if not path.exists():
         return Check("ok", "store", f"{finding} It is made at the first start.")
-    if not os.access(store.path, os.R_OK | os.W_OK):
-        return Check("fail", "store", f"{store.path} cannot be written", "Change its permissions, or set --store.")
-    files = (store.path, store.path.with_name(f"{store.path.name}-wal"))
+    if not os.access(path, os.R_OK | os.W_OK):
+        return Check("fail", "store", f"{path} cannot be written", "Change its permissions, or set --store.")
+    files = (path, path.with_name(f"{path.name}-wal"))
     size = sum(file.stat().st_size for file in files if file.exists())
     return Check("ok", "store", f"{finding} It takes {size / 1e6:.1f} MB.")
 
@@ -182,7 +193,8 @@ def _occupant(settings: Settings, finding: str) -> Check:
 
     advice = "Stop what listens there, or set --port."
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    key = settings.api_key[0] if settings.api_key else None
+    keys = configured_keys(settings)
+    key = keys[0].decode("utf-8", "surrogateescape") if keys else None
     try:
         with Connection(f"http://{host}:{settings.port}/v1", key) as server:
             served = server.models()

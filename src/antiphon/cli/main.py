@@ -9,8 +9,10 @@ import click
 from antiphon import __version__
 from antiphon.cli.chat import chat
 from antiphon.cli.doctor import doctor
+from antiphon.cli.keys import keys
 from antiphon.cli.models import models
 from antiphon.cli.serve import serve
+from antiphon.cli.tenants import tenants
 from antiphon.errors import AntiphonError
 
 __all__ = ["cli", "main"]
@@ -56,6 +58,8 @@ cli.add_command(serve)
 cli.add_command(chat)
 cli.add_command(models)
 cli.add_command(doctor)
+cli.add_command(keys)
+cli.add_command(tenants)
 
 
 def main() -> None:

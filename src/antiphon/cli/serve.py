@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from antiphon.access import check_access
+from antiphon.access import check_access, configured_keys
 from antiphon.cli.access import check_libraries
 from antiphon.cli.models import ensure_models, models_wanted
 from antiphon.cli.options import GroupedCommand, read_settings, setting_options
@@ -37,14 +37,16 @@ def serve(**params: Any) -> None:
     commas.
     """  # noqa: D301 - the escape is click's mark for lines to keep
     settings = read_settings(params)
-    check_access(settings)
+    from antiphon.store.keyring import has_stored_keys
+
+    check_access(settings, lambda: has_stored_keys(settings))
     check_libraries(models_wanted(settings))
     ensure_models(settings)
     from antiphon.http.server import serve as run_server
 
     # Until the server takes the signals itself, and after: the default action of SIGTERM would leave engines behind.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    announcer = TerminalAnnouncer(with_key=bool(settings.api_key))
+    announcer = TerminalAnnouncer(with_key=bool(configured_keys(settings)) or has_stored_keys(settings))
     try:
         with contextlib.suppress(KeyboardInterrupt):
             run_server(settings, announcer)

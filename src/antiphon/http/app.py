@@ -10,11 +10,14 @@ from starlette.routing import Match, Route
 from antiphon import __version__
 from antiphon.errors import APIError, InternalError, MethodNotAllowedError, NotFoundError
 from antiphon.http.auth import Authenticator
+from antiphon.http.compaction import CompactionRoutes
 from antiphon.http.exchange import ASGIScope, Bodies, ClientDisconnectedError, Exchange, Receive, Send
 from antiphon.http.responses import ResponsesRoutes
 from antiphon.http.telemetry import Telemetry
 from antiphon.protocol.json import quoted
+from antiphon.runtime.keys import KeyRing
 from antiphon.runtime.service import Service
+from antiphon.store.registers import Registers
 
 __all__ = ["Application", "create_app"]
 
@@ -27,10 +30,11 @@ OPEN_PATHS = frozenset({"/", "/health", "/ready"})
 class Application:
     """What an ASGI server calls. It does not start the service: whoever made the service does."""
 
-    def __init__(self, service: Service, telemetry: Telemetry) -> None:
+    def __init__(self, service: Service, telemetry: Telemetry, keys: Registers | None = None) -> None:
         self._service = service
         self._telemetry = telemetry
-        self._authenticator = Authenticator(service.settings)
+        self._limits = service.limits
+        self._authenticator = Authenticator(service.settings, KeyRing(keys or service.store), self._limits)
         self._bodies = Bodies(service.settings.max_body_bytes, service.settings.max_buffered_bytes)
         self._started_at = int(time.time())
         self._table = self._routes()
@@ -43,7 +47,8 @@ class Application:
         name = "none"
         try:
             if asgi["path"] not in OPEN_PATHS:
-                exchange.scope = self._authenticator.authenticate(exchange)
+                exchange.scope = await self._authenticator.authenticate(asgi["headers"])
+                exchange.rates = self._limits.rates
             name, handler = self._find(asgi)
             await handler(exchange)
         except APIError as error:
@@ -81,10 +86,11 @@ class Application:
 
     def _routes(self) -> list[tuple[Route, str, Handler]]:
         responses = ResponsesRoutes(self._service)
+        contexts = CompactionRoutes(self._service)
         table: list[tuple[str, str, Handler]] = [
             ("POST", "/responses", responses.create),
-            ("POST", "/responses/compact", _not_yet),
-            ("POST", "/responses/input_tokens", _not_yet),
+            ("POST", "/responses/compact", contexts.compact),
+            ("POST", "/responses/input_tokens", contexts.input_tokens),
             ("GET", "/responses/{response_id}", responses.retrieve),
             ("DELETE", "/responses/{response_id}", responses.delete),
             ("POST", "/responses/{response_id}/cancel", responses.cancel),
@@ -107,11 +113,11 @@ class Application:
         return routes + [(Route(path, _called_from_here, methods=["GET"]), path, handler) for path, handler in roots]
 
     async def _models(self, exchange: Exchange) -> None:
-        data = [self._model_object(name) for name in self._service.registry.names()]
+        data = [self._model_object(name) for name in self._limits.names(exchange.scope)]
         await exchange.reply_json({"object": "list", "data": data})
 
     async def _model(self, exchange: Exchange) -> None:
-        name, _ = self._service.registry.resolve(exchange.path_parameter("model"))
+        name, _ = self._limits.resolve(exchange.scope, exchange.path_parameter("model"))
         await exchange.reply_json(self._model_object(name))
 
     def _model_object(self, name: str) -> dict[str, object]:
@@ -139,15 +145,14 @@ class Application:
         await exchange.reply_json({"version": __version__})
 
 
-async def _not_yet(exchange: Exchange) -> None:
-    raise NotFoundError("This server does not have this endpoint yet.", code="unknown_url")
-
-
 async def _called_from_here(asgi: ASGIScope, receive: Receive, send: Send) -> None:
     """Stands for the endpoint of a route, of which only the match is used."""
     raise NotImplementedError(asgi["path"])
 
 
-def create_app(service: Service, telemetry: Telemetry | None = None) -> Application:
-    """The application over a service; `telemetry` must be the service's observer where it is given."""
-    return Application(service, telemetry or Telemetry())
+def create_app(service: Service, telemetry: Telemetry | None = None, keys: Registers | None = None) -> Application:
+    """The application over a service; `telemetry` must be the service's observer where it is given.
+
+    `keys` is where API keys are, if not in the service's store.
+    """
+    return Application(service, telemetry or Telemetry(), keys)

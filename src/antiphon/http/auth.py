@@ -2,71 +2,93 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
+from collections.abc import Iterable
 from urllib.parse import urlsplit
 
-from antiphon.access import MAX_NAME, is_loopback
+from antiphon.access import MAX_NAME, configured_keys, is_loopback
 from antiphon.errors import AuthenticationError, PermissionDeniedError
-from antiphon.http.exchange import Exchange
+from antiphon.runtime.keys import KeyRing, digest
+from antiphon.runtime.limits import KeyLimits
 from antiphon.settings import Settings
 from antiphon.store.base import Scope
 
-__all__ = ["Authenticator"]
+__all__ = ["TENANT", "Authenticator", "RawHeaders", "credential"]
+
+RawHeaders = Iterable[tuple[bytes, bytes]]
+"""Headers as ASGI has them: lower-case names, and the bytes of the values."""
 
 TENANT = "default"
+"""The tenant of requests without a key, and of the keys that the settings name."""
+
 _OPEN = Scope(TENANT)
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _MAX_ORIGIN = MAX_NAME + len("https://[]:65535")
 
 
 class Authenticator:
-    """One way in for every form of credential (M43).
+    """One way in for every form of credential (M43; faults B3 34), over HTTP and WebSocket alike.
 
-    Without a configured key, anything in `Authorization` passes, and the `Host` and `Origin` must be ones of this
-    machine or allowed by a setting: else any web page could reach the server through its visitor's browser.
+    A credential is needed where the settings name a key, where the store has one, revoked ones included, and where
+    anyone else than this machine could ask and the settings do not allow that. Else anything in `Authorization`
+    passes, and the `Host` and `Origin` must be ones of this machine or allowed by a setting: any web page could
+    otherwise reach the server through its visitor's browser.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._digests = [_digest(key.encode("utf-8", "surrogateescape")) for key in settings.api_key]
-        self._guard_names = not self._digests and is_loopback(settings.host) and "*" not in settings.allowed_host
+    def __init__(self, settings: Settings, keys: KeyRing, limits: KeyLimits) -> None:
+        self._digests = [digest(key) for key in configured_keys(settings)]
+        self._keys = keys
+        self._limits = limits
+        local = is_loopback(settings.host)
+        self._needs_key = bool(self._digests) or not (local or settings.allow_unauthenticated)
+        self._guards_names = local and "*" not in settings.allowed_host
         self._names = {name.lower() for name in (*settings.allowed_host, settings.host, *_LOOPBACK)}
 
-    def authenticate(self, exchange: Exchange) -> Scope:
-        """The scope of a request.
+    async def authenticate(self, headers: RawHeaders) -> Scope:
+        """The scope of a request with these headers: its tenant, and the id of its key.
+
+        Whoever keeps a connection for long asks again for each request on it, so that a revoked key stops working
+        there too; an answer costs a look-up in the store once a second at most.
 
         Raises:
-            AuthenticationError: no key, or a wrong one, where one is needed.
+            AuthenticationError: no key, a wrong one or a revoked one, where one is needed.
             PermissionDeniedError: without a key, a host or an origin that is not allowed.
+            UnavailableError: the store cannot be read now, so that no one can say who asks.
         """
-        if self._digests:
-            return self._by_key(exchange.raw_header(b"authorization"))
-        if self._guard_names:
-            self._check_names(exchange)
+        found = {name: value for name, value in reversed(list(headers)) if name in _READ}
+        secret = credential(found.items())
+        if secret is not None:
+            scope = self._configured(secret) or await self._stored(secret)
+            if scope is not None:
+                return scope
+        if self._needs_key or await self._keys.any():
+            raise _refusal(secret)
+        if self._guards_names:
+            self._check_names(found)
         return _OPEN
 
-    def _by_key(self, header: bytes | None) -> Scope:
-        if not header:
-            raise AuthenticationError(
-                "You didn't provide an API key. Send it in an Authorization header: 'Authorization: Bearer KEY'.",
-                code="missing_api_key",
-            )
-        scheme, _, rest = header.partition(b" ")
-        digest = _digest(rest.strip() if scheme.lower() == b"bearer" else header)
-        matches = [hmac.compare_digest(digest, known) for known in self._digests]
-        if not any(matches):
-            raise AuthenticationError("Incorrect API key provided.", code="invalid_api_key")
-        return Scope(TENANT, digest.hex()[:16])
+    def _configured(self, secret: bytes) -> Scope | None:
+        given = digest(secret)
+        # Against all of them, without an early end: the time says nothing of which one, or how much of it, was right.
+        matches = [hmac.compare_digest(given, known) for known in self._digests]
+        return Scope(TENANT, given.hex()[:16]) if any(matches) else None
 
-    def _check_names(self, exchange: Exchange) -> None:
-        host = exchange.header(b"host")
-        if host is not None and not self._allowed(_host_name(host)):
+    async def _stored(self, secret: bytes) -> Scope | None:
+        key = await self._keys.find(secret)
+        if key is None:
+            return None
+        self._limits.learn(key.id, key.limits)
+        return Scope(key.tenant, key.id)
+
+    def _check_names(self, headers: dict[bytes, bytes]) -> None:
+        host = headers.get(b"host")
+        if host is not None and not self._allowed(_host_name(host.decode("latin-1"))):
             raise PermissionDeniedError(
                 "This server answers only to the names of its own machine. Allow another with --allowed-host.",
                 code="host_not_allowed",
             )
-        origin = exchange.header(b"origin")
-        if origin is not None and not self._allowed(_origin_name(origin)):
+        origin = headers.get(b"origin")
+        if origin is not None and not self._allowed(_origin_name(origin.decode("latin-1"))):
             raise PermissionDeniedError(
                 "Requests from this origin are not allowed. Allow it with --allowed-host, or set an API key.",
                 code="origin_not_allowed",
@@ -74,6 +96,34 @@ class Authenticator:
 
     def _allowed(self, name: str) -> bool:
         return len(name) <= MAX_NAME and (name.lower() in self._names or is_loopback(name))
+
+
+_CREDENTIALS = (b"authorization", b"x-api-key", b"api-key")
+_READ = frozenset({*_CREDENTIALS, b"host", b"origin"})
+
+
+def credential(headers: RawHeaders) -> bytes | None:
+    """The secret that a request carries: `Authorization`, with or without `Bearer`, else `x-api-key`, else `api-key`.
+
+    Only the first of these that is there counts, right or wrong.
+    """
+    found = dict(reversed(list(headers)))
+    for name in _CREDENTIALS:
+        value = found.get(name)
+        if value:
+            scheme, _, rest = value.partition(b" ")
+            bearer = name == b"authorization" and scheme.lower() == b"bearer"
+            return rest.strip() if bearer else value
+    return None
+
+
+def _refusal(secret: bytes | None) -> AuthenticationError:
+    if secret is None:
+        return AuthenticationError(
+            "You didn't provide an API key. Send it in an Authorization header: 'Authorization: Bearer KEY'.",
+            code="missing_api_key",
+        )
+    return AuthenticationError("Incorrect API key provided.", code="invalid_api_key")
 
 
 def _host_name(header: str) -> str:
@@ -90,7 +140,3 @@ def _origin_name(header: str) -> str:
         return urlsplit(header).hostname or ""
     except ValueError:
         return ""
-
-
-def _digest(key: bytes) -> bytes:
-    return hashlib.sha256(key).digest()

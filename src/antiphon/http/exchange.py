@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 from urllib.parse import parse_qs
 
 from antiphon.errors import APIError, InvalidRequestError, PayloadTooLargeError, ServerBusyError
 from antiphon.protocol.ids import new_id
 from antiphon.protocol.json import encode
+from antiphon.runtime.limits import Rate, go_duration
 from antiphon.store.base import Scope as TenantScope
 
 __all__ = [
@@ -21,6 +23,7 @@ __all__ = [
     "Send",
     "common_headers",
     "error_reply",
+    "rate_headers",
 ]
 
 ASGIScope = MutableMapping[str, Any]
@@ -64,13 +67,18 @@ class Bodies:
 
 
 class Exchange:
-    """What a handler gets. `scope` is whose rows the request may see; it is set by the authentication."""
+    """What a handler gets.
+
+    `scope` is whose rows the request may see, and `rates` tells where a key with limits stands; both are set by the
+    authentication.
+    """
 
     def __init__(self, asgi: ASGIScope, receive: Receive, send: Send, bodies: Bodies) -> None:
         self.asgi = asgi
         self.receive = receive
         self.send = send
         self.scope = TenantScope("default")
+        self.rates: Callable[[TenantScope], Sequence[Rate]] | None = None
         self.request_id = new_id("req")
         self.started_at = time.monotonic()
         self.status = 0
@@ -177,9 +185,12 @@ class Exchange:
             {
                 "type": "http.response.start",
                 "status": status,
-                "headers": [*headers, *common_headers(self.request_id, elapsed)],
+                "headers": [*headers, *common_headers(self.request_id, elapsed), *self._rate_headers()],
             }
         )
+
+    def _rate_headers(self) -> Headers:
+        return () if self.rates is None else rate_headers(self.rates(self.scope))
 
     def _too_large(self) -> PayloadTooLargeError:
         return PayloadTooLargeError(f"The request body is larger than {self._bodies.largest} bytes.")
@@ -194,12 +205,25 @@ def common_headers(request_id: str, elapsed_ms: int) -> Headers:
     )
 
 
+def rate_headers(rates: Sequence[Rate]) -> Headers:
+    """The headers that tell a client where its key stands (operations C1); none for a key without limits."""
+    return tuple(
+        (f"x-ratelimit-{what}-{rate.kind}".encode(), str(value).encode())
+        for rate in rates
+        for what, value in (
+            ("limit", rate.limit),
+            ("remaining", rate.remaining),
+            ("reset", go_duration(rate.reset_seconds)),
+        )
+    )
+
+
 def error_reply(error: APIError) -> tuple[Headers, bytes]:
     """The headers and the body of an error: OpenAI's envelope, and what steers the SDKs' retries (operations C1)."""
     headers: list[tuple[bytes, bytes]] = [_JSON]
     if error.retry_after is not None:
-        headers.append((b"retry-after", str(max(1, round(error.retry_after))).encode()))
-        headers.append((b"retry-after-ms", str(round(error.retry_after * 1000)).encode()))
+        headers.append((b"retry-after", str(max(1, math.ceil(error.retry_after))).encode()))
+        headers.append((b"retry-after-ms", str(math.ceil(error.retry_after * 1000)).encode()))
     if error.http_status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
     return tuple(headers), encode({"error": error.body()})

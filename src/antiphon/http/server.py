@@ -24,7 +24,9 @@ from antiphon.http.signals import StopSignals
 from antiphon.http.telemetry import Telemetry
 from antiphon.runtime.service import Service
 from antiphon.settings import Settings
+from antiphon.store.keyring import has_stored_keys, open_keyring
 from antiphon.store.open import describe, open_store
+from antiphon.store.registers import Registers
 
 __all__ = ["Announcer", "serve"]
 
@@ -74,10 +76,12 @@ def serve(settings: Settings, announce: Announcer) -> None:
     Raises:
         ConfigurationError: the address, the store or a model cannot be used.
     """
-    check_access(settings)
+    check_access(settings, lambda: has_stored_keys(settings))
     _configure_logging(settings)
+    # Without persistence the service has no store, and keys that are there must still be asked for.
+    keys_apart = settings.responses_store_max_entries == 0 and has_stored_keys(settings)
     with contextlib.closing(_listen(settings)) as listener:
-        _runner(_serve(settings, listener, announce))
+        _runner(_serve_with_keys(settings, listener, announce) if keys_apart else _serve(settings, listener, announce))
 
 
 def _runner(main: object) -> None:
@@ -89,12 +93,19 @@ def _runner(main: object) -> None:
         uvloop.run(main)  # pyright: ignore[reportArgumentType]
 
 
-async def _serve(settings: Settings, listener: socket.socket, announce: Announcer) -> None:
+async def _serve_with_keys(settings: Settings, listener: socket.socket, announce: Announcer) -> None:
+    async with open_keyring(settings) as keys:
+        await _serve(settings, listener, announce, keys)
+
+
+async def _serve(
+    settings: Settings, listener: socket.socket, announce: Announcer, keys: Registers | None = None
+) -> None:
     telemetry = Telemetry()
     registry = build_registry(settings, telemetry.engine_event)
     store = open_store(settings)
     service = Service(settings, registry, store, telemetry)
-    server = _Server(_config(create_app(service, telemetry)))
+    server = _Server(_config(create_app(service, telemetry, keys)))
     began: dict[str, float] = {}
 
     def loading(model: str) -> None:
