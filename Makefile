@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup serve test check bench docs lock clean
+.PHONY: setup serve test check bench faults node-packages docs lock clean
 
 setup: $(STAMP)
 	@$(BIN)/antiphon models pull smollm2 --quiet-if-present
@@ -29,6 +29,15 @@ check: setup
 
 bench: setup
 	$(BIN)/python -m tests.bench $(ARGS)
+
+# Kills of servers in mixed traffic: 200 over SQLite, then 60 over PostgreSQL with two replicas (about 25 minutes).
+faults: setup
+	$(BIN)/python -m tests.kills --store sqlite --kills 200 $(ARGS)
+	$(BIN)/python -m tests.kills --store postgres --kills 60 $(ARGS)
+
+# What the tests of JavaScript clients need; without them those tests are skipped.
+node-packages:
+	npm ci --prefix tests/clients/node --no-audit --no-fund --ignore-scripts
 
 docs: $(STAMP)
 	PYTHONPATH=tests $(BIN)/python -m support.reference
