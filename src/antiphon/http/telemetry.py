@@ -30,6 +30,7 @@ class _ModelMetrics(Struct):
     prompt: Counter
     cached: Counter
     generated: Counter
+    prepared: Histogram
     first: Histogram
     whole: Histogram
 
@@ -60,6 +61,7 @@ class Telemetry(Observer):
         self._prompt = counter("prompt_tokens", "Input tokens.", labels)
         self._cached = counter("prompt_tokens_cached", "Input tokens that came from the prefix cache.", labels)
         self._generated = counter("generation_tokens", "Output tokens.", labels)
+        self._prepared = histogram("prompt_preparation_seconds", "Rendering and counting of a prompt.", labels)
         self._first = histogram("time_to_first_token_seconds", "From the request to its first delta.", labels)
         self._whole = histogram("e2e_request_latency_seconds", "From the start of a response to its end.", labels)
         self._background_running = Gauge(
@@ -91,6 +93,10 @@ class Telemetry(Observer):
     def response_started(self, model: str) -> None:
         """Count it in."""
         self._model(model).running.inc()
+
+    def prompt_prepared(self, model: str, seconds: float) -> None:
+        """Record the time that rendering and counting took."""
+        self._model(model).prepared.observe(seconds)
 
     def first_token(self, model: str, seconds: float) -> None:
         """Record the time to the first token."""
@@ -148,6 +154,7 @@ class Telemetry(Observer):
                 prompt=self._prompt.labels(name),
                 cached=self._cached.labels(name),
                 generated=self._generated.labels(name),
+                prepared=self._prepared.labels(name),
                 first=self._first.labels(name),
                 whole=self._whole.labels(name),
             )

@@ -13,6 +13,9 @@ class Observer:
     def response_started(self, model: str) -> None:
         """A response took its place and begins."""
 
+    def prompt_prepared(self, model: str, seconds: float) -> None:
+        """The engine rendered and counted the prompt of a response, which took so long."""
+
     def first_token(self, model: str, seconds: float) -> None:
         """The first delta came, that long after the request."""
 

@@ -25,6 +25,7 @@ from antiphon.runtime.conversations import Conversations, conversation_id
 from antiphon.runtime.history import History, Turn, convert
 from antiphon.runtime.inputs import answered_calls, resolve_items, stored_items
 from antiphon.runtime.limits import KeyLimits
+from antiphon.runtime.observer import Observer
 from antiphon.runtime.planning import build_prompt, prepare
 from antiphon.runtime.rules import ENCRYPTED_REASONING, LOGPROBS, check_media, check_request, check_substance
 from antiphon.runtime.runner import RunPlan
@@ -91,11 +92,13 @@ class Planner:
         history: History | None,
         conversations: Conversations | None,
         codec: Codec,
+        observer: Observer,
     ) -> None:
         self.settings = settings
         self.limits = limits
         self.store = store
         self.codec = codec
+        self._observer = observer
         self._history = history
         self._conversations = conversations
 
@@ -157,7 +160,9 @@ class Planner:
         if request.background:
             prompt = _with_seed(prompt, resumed.seed if resumed is not None else None)
         earlier = begun.output if begun is not None else ()
+        began = time.monotonic()
         turn, compaction = await plan_turn(self.codec, scope, engine, request, reading.parts, prompt, begun=earlier)
+        self._observer.prompt_prepared(engine.name, time.monotonic() - began)
         kept = request.store or request.background
         store = self.store if kept else None
         response = begun or open_response(

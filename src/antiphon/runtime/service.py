@@ -65,7 +65,9 @@ class Service:
         self.conversations = Conversations(store, settings, self.codec) if store is not None else None
         self.webhooks = Webhooks(settings, store, self.observer)
         self._history = History(store, self.codec) if store is not None else None
-        self.planner = Planner(settings, self.limits, store, self._history, self.conversations, self.codec)
+        self.planner = Planner(
+            settings, self.limits, store, self._history, self.conversations, self.codec, self.observer
+        )
         self._bells = Bells()
         self._stop = asyncio.Event()
         self._runs: dict[tuple[str, str], Run] = {}
