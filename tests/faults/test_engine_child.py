@@ -23,8 +23,9 @@ from antiphon.engines.llamacpp import LlamaCppEngine
 from antiphon.engines.llamacpp.diagnosis import explain_death, explain_failure
 from antiphon.engines.llamacpp.process import Child, ChildConfig
 from antiphon.errors import ConfigurationError, EngineError, EngineUnavailableError, InvalidRequestError
+from antiphon.machine.deltas import Delta
 from antiphon.settings import Settings
-from support.local_engine import DEADLINE, ask, collect, running, stop_of, text_of, until
+from support.local_engine import DEADLINE, ask, collect, reasoning_of, running, stop_of, text_of, until
 
 Make = Callable[..., Path]
 ENDLESS: dict[str, Any] = {"script": ["tick, ", "tock. "], "endless": True, "context_length": 65536}
@@ -44,20 +45,115 @@ def own_child() -> psutil.Process:
 
 
 @pytest.mark.requirement("engine:child:killed")
-async def test_a_kill_in_mid_stream_fails_the_turn_and_the_next_one_works(tiny: Make) -> None:
+async def test_a_turn_outlives_a_kill_in_mid_stream(tiny: Make) -> None:
     events: list[str] = []
     async with running(tiny(**ENDLESS), on_event=lambda model, name, fields: events.append(name)) as engine:
+        prompt = ask("Hello", max_output_tokens=3000)
+        undisturbed = await collect(engine, prompt)
+        turn = await engine.prepare(prompt)
+        deltas: list[Delta] = []
+        kills = [0, 700, 1400]
+        async for some in engine.generate(turn):
+            deltas += some
+            if kills and turn.sampled.generated > kills[0]:
+                kills.pop(0)
+                own_child().kill()
+        assert not kills
+        assert text_of(deltas) == text_of(undisturbed) == "tick, tock. " * 1500
+        stop, before = stop_of(deltas), stop_of(undisturbed)
+        assert (stop.reason, stop.usage.input_tokens, stop.usage.output_tokens) == (
+            before.reason,
+            before.usage.input_tokens,
+            3000,
+        )
+        assert engine.restarts == 3
+    assert events == ["loading", "ready", *["died", "loading", "ready", "restarted"] * 3]
+
+
+@pytest.mark.requirement("engine:child:killed")
+async def test_all_turns_of_a_child_outlive_its_death(tiny: Make) -> None:
+    script = ["<think>", *(f"t{n} " for n in range(200)), "</think>", *(f"a{n} " for n in range(200))]
+    async with running(tiny(script=script), settings=Settings(threads=1, slots=2)) as engine:
+        prompts = [ask(f"Number {n}") for n in range(4)]
+        began = [asyncio.Event() for _ in prompts]
+
+        async def run(number: int) -> list[Delta]:
+            deltas: list[Delta] = []
+            async for some in engine.generate(await engine.prepare(prompts[number])):
+                deltas += some
+                began[number].set()
+            return deltas
+
+        tasks = [asyncio.create_task(run(number)) for number in range(4)]
+        await asyncio.gather(began[0].wait(), began[1].wait())
+        own_child().kill()
+        for deltas in await asyncio.gather(*tasks):
+            assert reasoning_of(deltas) == "".join(script[1:201]).strip()
+            assert text_of(deltas) == "".join(script[202:])
+            assert stop_of(deltas).usage.output_tokens == len(script) + 1
+        assert engine.restarts == 1
+
+
+@pytest.mark.requirement("engine:child:killed")
+async def test_a_real_model_goes_on_with_its_sentence(smollm2_path: Path) -> None:
+    async with running(smollm2_path) as engine:
+        prompt = ask("Tell me a story about a lighthouse.", max_output_tokens=40)
+        undisturbed = await collect(engine, prompt)
+        turn = await engine.prepare(prompt)
+        deltas: list[Delta] = []
+        async for some in engine.generate(turn):
+            deltas += some
+            if engine.restarts == 0 and engine.ready and turn.sampled.generated >= 15:
+                own_child().kill()
+                await until(lambda: not engine.ready, "the death is noticed")
+        assert engine.restarts == 1
+        assert text_of(deltas) == text_of(undisturbed)
+        assert stop_of(deltas).usage.output_tokens == stop_of(undisturbed).usage.output_tokens
+
+
+@pytest.mark.requirement("engine:child:deadly")
+@pytest.mark.parametrize("begun", [False, True])
+async def test_a_turn_that_kills_three_children_in_a_row_fails(tiny: Make, begun: bool) -> None:
+    deadly = False
+    deaths: list[int] = []
+
+    def observe(model: str, name: str, fields: Mapping[str, Any]) -> None:
+        if name == "ready" and deadly:
+            deaths.append(fields["pid"])
+            os.kill(fields["pid"], signal.SIGKILL)
+
+    async with running(tiny(**ENDLESS), on_event=observe) as engine:
         stream = engine.generate(await engine.prepare(ask("Hello")))
-        assert text_of(list(await anext(stream))).startswith("tick, ")
+        if begun:
+            assert text_of(list(await anext(stream))).startswith("tick, ")
+        deadly = True
         own_child().kill()
         with pytest.raises(EngineError) as caught:
             async for _ in stream:
                 pass
+        deadly = False
         assert "died" in caught.value.message
         assert caught.value.status == 500
-        await until(lambda: engine.restarts == 1 and engine.ready, "the child is back")
+        # The last token before the first death was new.
+        assert len(deaths) == 2
+        await until(lambda: engine.ready, "the child is back")
         assert stop_of(await collect(engine, ask("Hello", max_output_tokens=4))).usage.output_tokens == 4
-    assert events == ["loading", "ready", "died", "loading", "ready", "restarted"]
+
+
+@pytest.mark.requirement("engine:child:deadly")
+async def test_a_turn_waits_for_a_new_child_only_so_long(tiny: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(*arguments: Any) -> Child:
+        raise ConfigurationError("it does not load")
+
+    async with running(tiny(**ENDLESS)) as engine:
+        stream = engine.generate(await engine.prepare(ask("Hello")))
+        await anext(stream)
+        monkeypatch.setattr(engine, "_settings", Settings(threads=1, load_timeout=0.3))
+        monkeypatch.setattr(Child, "start", never)
+        own_child().kill()
+        with pytest.raises(EngineError, match="could not be started again"):
+            async for _ in stream:
+                pass
 
 
 @pytest.mark.requirement("engine:child:restart")
@@ -75,29 +171,39 @@ async def test_meanwhile_callers_are_told_to_try_again(tiny: Make) -> None:
         await engine.prepare(ask("Hello"))
 
 
-@pytest.mark.requirement("engine:child:restart")
-async def test_turns_in_the_queue_outlive_a_restart(tiny: Make) -> None:
+@pytest.mark.requirement("engine:child:restart", "engine:child:killed")
+async def test_a_turn_keeps_its_place_before_the_queue_over_a_restart(tiny: Make) -> None:
     async with running(tiny(**ENDLESS), settings=Settings(threads=1, slots=1)) as engine:
         stream = engine.generate(await engine.prepare(ask("Hello")))
         await anext(stream)
         queued = asyncio.create_task(collect(engine, ask("Hello", max_output_tokens=4)))
         await until(lambda: engine._pool.waiting == 1, "the second turn is in the queue")
         own_child().kill()
-        with pytest.raises(EngineError):
-            async for _ in stream:
-                pass
+        while engine.restarts == 0:
+            await anext(stream)
+        assert text_of(list(await anext(stream)))
+        assert not queued.done()
+        await stream.aclose()
         assert stop_of(await queued).usage.output_tokens == 4
 
 
 @pytest.mark.requirement("engine:child:restart")
-async def test_closing_ends_what_waits_for_a_restart(tiny: Make) -> None:
-    async with running(tiny()) as engine:
-        turn = await engine.prepare(ask("Hello"))
+@pytest.mark.parametrize("begun", [False, True])
+async def test_closing_ends_what_waits_for_a_restart(tiny: Make, begun: bool) -> None:
+    async with running(tiny(**ENDLESS)) as engine:
+        stream = engine.generate(await engine.prepare(ask("Hello")))
+        if begun:
+            await anext(stream)
         own_child().kill()
         await until(lambda: not engine.ready, "the death is noticed")
-        waiting = asyncio.create_task(anext(engine.generate(turn)))
+
+        async def rest() -> None:
+            async for _ in stream:
+                pass
+
+        waiting = asyncio.create_task(rest())
         await engine.close()
-        with pytest.raises((EngineError, StopAsyncIteration)):
+        with pytest.raises(EngineError):
             await waiting
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from antiphon.engines.llamacpp.client import ChildError, Client, NotBegunError
+from antiphon.engines.llamacpp.client import ChildDiedError, ChildError, Client
 from antiphon.engines.llamacpp.engine import _refused
 from antiphon.engines.llamacpp.tokens import TokenCache, common_prefix
 from antiphon.engines.llamacpp.turn import TurnReader
@@ -63,23 +63,23 @@ async def chunks_of(client: Client) -> list[Chunk]:
 
 @pytest.mark.requirement("engine:faults:stream")
 @pytest.mark.parametrize(
-    "parts",
+    ("parts", "died"),
     [
-        (),
-        (b"HTTP/1.1 200",),
-        (HEAD,),
-        (HEAD, event('{"content": "a"}')),
-        (HEAD, event('{"content": "a"}')[:-5]),
-        (HEAD, event('{"content": 5}')),
-        (HEAD, event("not json")),
-        (b"nonsense\r\n\r\n",),
+        ((), True),
+        ((b"HTTP/1.1 200",), True),
+        ((HEAD,), True),
+        ((HEAD, event('{"content": "a"}')), True),
+        ((HEAD, event('{"content": "a"}')[:-5]), True),
+        ((HEAD, event('{"content": 5}')), False),
+        ((HEAD, event("not json")), False),
+        ((b"nonsense\r\n\r\n",), False),
     ],
 )
-async def test_a_broken_stream_is_an_engine_error(tmp_path: Path, parts: Sequence[bytes]) -> None:
+async def test_a_broken_stream_is_an_engine_error(tmp_path: Path, parts: Sequence[bytes], died: bool) -> None:
     async with answering(tmp_path, *parts) as client:
         with pytest.raises(EngineError) as caught:
             await chunks_of(client)
-        assert isinstance(caught.value, NotBegunError) == (parts in ((), (b"HTTP/1.1 200",)))
+        assert isinstance(caught.value, ChildDiedError) == died
         assert str(tmp_path) not in caught.value.message
         assert caught.value.message.startswith("The engine ")
 
@@ -134,12 +134,12 @@ def test_a_shared_cache_that_runs_full_ends_the_turn() -> None:
     turn = reader()
     assert turn.read([Chunk(content="a", tokens_predicted=1), full]) == [TextDelta("a")]
     assert turn.full
-    assert turn.give_up() == [Stop("length", TokenUsage(9, 1))]
+    assert turn.end() == [Stop("length", TokenUsage(9, 1))]
     assert turn.stopped
     empty = reader()
     assert empty.read([full]) == []
     with pytest.raises(EngineError):
-        empty.give_up()
+        empty.end()
 
 
 @pytest.mark.requirement("engine:usage")

@@ -104,7 +104,7 @@ def test_the_lifecycle_before_the_first_item_is_restored_too(queued) -> None:
     request = decode_create_response(
         b'{"model": "m", "input": "Hi", "tools": [{"type": "function", "name": "f"}], "temperature": 0,'
         b' "metadata": {"a": "b"}, "text": {"format": {"type": "json_schema", "name": "n", "schema": {}}},'
-        b' "reasoning": {"effort": "low"}, "background": true}'
+        b' "reasoning": {"effort": "low"}, "background": %s}' % (b"true" if queued else b"false")
     )
     log = EventLog(open_response(request, stored=True, response_id="resp_x", model="m", created_at=1))
     log.open(queued)

@@ -15,12 +15,12 @@ from typing import Any, Final, TypeVar
 import aiohttp
 import msgspec
 
-from antiphon.engines.llamacpp.wire import Chunk, Failure, Props, Rendered, Tokenized
+from antiphon.engines.llamacpp.wire import Chunk, Detokenized, Failure, Props, Rendered, Tokenized
 from antiphon.errors import EngineError, EngineUnavailableError
 from antiphon.protocol.json import encode
 from antiphon.protocol.sse import SSEError, SSEParser
 
-__all__ = ["ChildError", "Client", "NotBegunError", "answers"]
+__all__ = ["ChildDiedError", "ChildError", "Client", "answers"]
 
 T = TypeVar("T")
 
@@ -42,8 +42,8 @@ class ChildError(Exception):
         self.type = type
 
 
-class NotBegunError(EngineError):
-    """The child seems to have died before it answered; the call can be made again."""
+class ChildDiedError(EngineError):
+    """The child seems to have died before it had answered; the call can be made again."""
 
 
 class Client:
@@ -76,7 +76,7 @@ class Client:
 
         Raises:
             ChildError: the template refuses.
-            NotBegunError: the child died.
+            ChildDiedError: the child died.
             EngineUnavailableError: it cannot be reached, for a reason that is not its own.
             EngineError: it answered nonsense.
         """
@@ -92,14 +92,18 @@ class Client:
         body = {"content": text, "add_special": False, "parse_special": False}
         return (await self._call("POST", "/tokenize", body, Tokenized)).tokens
 
+    async def detokenize(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, special ones spelled out."""
+        return (await self._call("POST", "/detokenize", {"tokens": tokens}, Detokenized)).content
+
     async def completion(self, body: Mapping[str, Any]) -> AsyncGenerator[Sequence[Chunk]]:
         """The chunks of a streamed completion, in lists of what one read brought; closing it closes the socket.
 
         Raises:
             ChildError: llama.cpp refuses the request.
-            NotBegunError: the child died before it answered.
+            ChildDiedError: the child died, before it answered or in the middle of the stream.
             EngineUnavailableError: it cannot be reached, for a reason that is not its own.
-            EngineError: the child died, or what it sent is not a stream of chunks.
+            EngineError: what it sent is not a stream of chunks.
         """
         parser = SSEParser()
         response: aiohttp.ClientResponse | None = None
@@ -112,7 +116,7 @@ class Client:
                 if chunks:
                     yield chunks
         except (aiohttp.ClientError, OSError) as error:
-            raise EngineError(_DIED) if response is not None else _broken(error) from None
+            raise ChildDiedError(_DIED) if response is not None else _broken(error) from None
         except (SSEError, msgspec.DecodeError):
             raise EngineError("The engine sent invalid data.") from None
         finally:
@@ -140,7 +144,7 @@ async def answers(socket: str, seconds: float) -> bool:
     try:
         async with asyncio.timeout(seconds):
             await client.health()
-    except (NotBegunError, TimeoutError):
+    except (ChildDiedError, TimeoutError):
         return False
     except (ChildError, EngineError, EngineUnavailableError):
         return True
@@ -152,11 +156,11 @@ async def answers(socket: str, seconds: float) -> bool:
 def _broken(error: aiohttp.ClientError | OSError) -> EngineError | EngineUnavailableError:
     """What a call that had no whole answer tells of the child."""
     if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientPayloadError | ConnectionResetError):
-        return NotBegunError(_DIED)
+        return ChildDiedError(_DIED)
     if not isinstance(error, OSError):
         return EngineError("The engine sent invalid data.")
     if error.errno in _GONE:
-        return NotBegunError(_DIED)
+        return ChildDiedError(_DIED)
     reason = os.strerror(error.errno).lower() if error.errno else "the connection failed"
     return EngineUnavailableError(f"The engine cannot be reached now ({reason}); try again.")
 

@@ -14,8 +14,9 @@ import msgspec
 
 from antiphon.engines.base import RESTART_PATIENCE, Capabilities, Engine, EventHook, PreparedTurn
 from antiphon.engines.llamacpp import template
-from antiphon.engines.llamacpp.client import ChildError, Client, NotBegunError
+from antiphon.engines.llamacpp.client import ChildDiedError, ChildError, Client
 from antiphon.engines.llamacpp.diagnosis import check_model_file, without_paths
+from antiphon.engines.llamacpp.identity import fingerprint
 from antiphon.engines.llamacpp.memory import available_memory, fitting_context, read_header
 from antiphon.engines.llamacpp.pool import Share, TokenPool
 from antiphon.engines.llamacpp.process import Child, ChildConfig, Supervisor
@@ -38,18 +39,17 @@ from antiphon.settings import Settings
 
 __all__ = ["LlamaCppEngine", "LlamaTurn"]
 
+_MOST_DEATHS = 3
+"""Deaths of the child, with no new token between them, that end a turn: it may itself be what kills."""
+
 _LAST_FIELDS = ["content", "tokens", "stop", "stop_type", "tokens_predicted", "timings"]
 
 
 class LlamaTurn(PreparedTurn):
-    """A prompt as the child reads it. `max_tokens` is what may be generated; `primed` whether thinking is open.
-
-    `retried` tells that the child died once before it began this turn.
-    """
+    """A prompt as the child reads it. `max_tokens` is what may be generated; `primed` whether thinking is open."""
 
     max_tokens: int = 1
     primed: bool = False
-    retried: bool = False
 
 
 class LlamaCppEngine(Engine):
@@ -84,6 +84,7 @@ class LlamaCppEngine(Engine):
         self._tokens = TokenCache({}, context=0)
         self._pool = TokenPool(0, settings.slots)
         self._markers = template.MARKER_PAIRS[0]
+        self._fingerprint = ""
         self._supervisor = Supervisor(
             ChildConfig(
                 model=str(model_path),
@@ -115,6 +116,11 @@ class LlamaCppEngine(Engine):
         """What the model can do; text only, since no projector for media is loaded."""
         return Capabilities(context_length=self._loaded().context_length, logprobs=True)
 
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the model file's identity, its chat template and the dialect; empty before the first start."""
+        return self._fingerprint
+
     async def start(self) -> None:
         """Load the model; raises ConfigurationError with the reason when it cannot be."""
         fault = await asyncio.to_thread(check_model_file, self._path)
@@ -134,6 +140,10 @@ class LlamaCppEngine(Engine):
             self._markers = template.thinking_markers(self._props.chat_template)
             self._pool = TokenPool(self._props.context_length, self._settings.slots)
             self._tokens = TokenCache(await self._special_tokens(self._props), context=self._props.context_length)
+            if self._dialect_name is None:
+                self._dialect = detect(self._props.chat_template, self._props.chat_template_caps)
+            identity = (self._path, self._props.chat_template, self._dialect.name)
+            self._fingerprint = await asyncio.to_thread(fingerprint, *identity)
         except ConfigurationError as error:
             await self.close()
             raise ConfigurationError(f"The model {self._path} cannot be loaded: {error}.") from None
@@ -143,8 +153,6 @@ class LlamaCppEngine(Engine):
         except BaseException:
             await self.close()
             raise
-        if self._dialect_name is None:
-            self._dialect = detect(self._props.chat_template, self._props.chat_template_caps)
 
     async def close(self) -> None:
         """End the child; running generations fail."""
@@ -168,12 +176,12 @@ class LlamaCppEngine(Engine):
         child = self._supervisor.require()
         try:
             return await self._prepare(prompt)
-        except NotBegunError:
+        except ChildDiedError:
             await self._supervisor.ended(child)
         try:
             if await self.wait_ready(RESTART_PATIENCE):
                 return await self._prepare(prompt)
-        except NotBegunError:
+        except ChildDiedError:
             pass
         # Nothing has been generated: the caller can simply try again.
         raise EngineUnavailableError("The engine died and is being restarted; try again.")
@@ -200,68 +208,96 @@ class LlamaCppEngine(Engine):
         """The deltas of one turn; closing the generator frees its slot. Raises EngineError when the child fails."""
         if not isinstance(turn, LlamaTurn):
             raise TypeError("the turn was not prepared by this engine")
-        prompt = turn.prompt
+        if turn.constrained:
+            turn.sampled.clear()
         reader = TurnReader(
             ReasoningSplitter(*self._markers, primed=turn.primed),
-            self._dialect.parser(prompt),
+            self._dialect.parser(turn.prompt),
             input_tokens=turn.input_tokens,
-            alternatives=prompt.sampling.top_logprobs,
-            one_call=not prompt.parallel_tool_calls,
+            alternatives=turn.prompt.sampling.top_logprobs,
+            one_call=not turn.prompt.parallel_tool_calls,
+            sampled=turn.sampled,
         )
-        tokens = list(turn.tokens)
-        share = await self._pool.acquire(len(tokens))
+        known = reader.replay()
+        if known:
+            yield known
+        if reader.stopped:
+            return
+        share = await self._pool.acquire(turn.input_tokens + reader.generated)
         try:
             while True:
-                async with contextlib.aclosing(self._read(turn, tokens, reader, share)) as stream:
+                async with contextlib.aclosing(self._go_on(turn, reader, share)) as stream:
                     async for deltas in stream:
                         yield deltas
                 if reader.stopped:
                     return
                 if reader.full and not share.shared:
-                    yield reader.give_up()
+                    yield reader.end()
                     return
                 self._pool.release(share)
-                generated, text = reader.resume()
                 share = await self._pool.acquire(turn.input_tokens + reader.generated, first=True)
-                if generated is None:
-                    generated = await self._tokenize_rest(text)
-                tokens = [*turn.tokens, *generated]
         finally:
             self._pool.release(share)
 
+    async def _go_on(self, turn: LlamaTurn, reader: TurnReader, share: Share) -> AsyncGenerator[Sequence[Delta]]:
+        """Go on from what was drawn, until the turn ends or has to make room for others; deaths are outlived."""
+        deaths = 0
+        while True:
+            child = await self._supervisor.wait(self._settings.load_timeout)
+            if child is None:
+                raise EngineError("The engine died and could not be started again.")
+            generated, text = reader.resume()
+            before = reader.generated
+            if before and turn.constrained:
+                raise EngineError("The engine cannot go on in the middle of a grammar.")
+            if before >= turn.max_tokens:
+                yield reader.end()
+                return
+            try:
+                if generated is None:
+                    generated = await self._client_now().tokenize(text, add_special=False)
+                elif await self._had_stopped(turn, generated):
+                    yield reader.end("stop")
+                    return
+                body = self._completion(turn.prompt, [*turn.tokens, *generated], turn.max_tokens - before)
+                async with contextlib.aclosing(self._read(body, turn, reader, share)) as stream:
+                    async for deltas in stream:
+                        yield deltas
+            except ChildError as error:
+                raise EngineError(_refused(error)) from None
+            except EngineUnavailableError as error:
+                # The response exists already, so this is its end.
+                raise EngineError(error.message) from None
+            except ChildDiedError:
+                deaths = 1 if turn.sampled.generated > before else deaths + 1
+                if deaths == _MOST_DEATHS:
+                    raise
+                # Its end is noticed a moment later than its broken socket.
+                await self._supervisor.ended(child)
+            else:
+                return
+
+    async def _had_stopped(self, turn: LlamaTurn, generated: list[int]) -> bool:
+        """Whether these tokens end in a stop word, which llama.cpp keeps out of their text only."""
+        words = turn.prompt.sampling.stop
+        if not (words and generated):
+            return False
+        text = await self._client_now().detokenize(generated)
+        return any(word in text for word in words)
+
     async def _read(
-        self, turn: LlamaTurn, tokens: list[int], reader: TurnReader, share: Share
+        self, body: dict[str, Any], turn: LlamaTurn, reader: TurnReader, share: Share
     ) -> AsyncGenerator[Sequence[Delta]]:
         """One completion, until the turn ends or has to make room for others."""
-        # A turn that has not begun outlives a restart while it waits.
-        child = await self._supervisor.wait(self._settings.load_timeout)
-        if child is None:
-            raise EngineError("The engine died before it generated.")
-        body = self._completion(turn.prompt, tokens, turn.max_tokens - reader.generated)
-        try:
-            async with contextlib.aclosing(self._client_now().completion(body)) as stream:
-                async for chunks in stream:
-                    deltas = reader.read(chunks)
-                    if deltas:
-                        yield deltas
-                    self._pool.grow(share, turn.input_tokens + reader.generated)
-                    if reader.stopped or reader.full or share.step_back:
-                        return
-        except ChildError as error:
-            raise EngineError(_refused(error)) from None
-        except EngineUnavailableError as error:
-            # The response exists already, so this is its end.
-            raise EngineError(error.message) from None
-        except NotBegunError:
-            # Once only: the prompt itself may be what kills the child.
-            if turn.retried:
-                raise
-            turn.retried = True
-            # Its end is noticed a moment later than its broken socket.
-            await self._supervisor.ended(child)
-            share.step_back = True
-            return
-        raise EngineError("The engine died while it generated.")
+        async with contextlib.aclosing(self._client_now().completion(body)) as stream:
+            async for chunks in stream:
+                deltas = reader.read(chunks)
+                if deltas:
+                    yield deltas
+                self._pool.grow(share, turn.input_tokens + reader.generated)
+                if reader.stopped or reader.full or share.step_back:
+                    return
+        raise ChildDiedError("The engine died while it generated.")
 
     async def _fit_context(self) -> None:
         header = await asyncio.to_thread(read_header, self._path)
@@ -271,14 +307,6 @@ class LlamaCppEngine(Engine):
             self._supervisor.configure(context_length=fitting)
             if self._on_event is not None:
                 self._on_event("context_reduced", {"context_length": fitting})
-
-    async def _tokenize_rest(self, text: str) -> list[int]:
-        try:
-            return await self._client_now().tokenize(text, add_special=False)
-        except ChildError:
-            raise EngineError("The engine refused its own text.") from None
-        except EngineUnavailableError as error:
-            raise EngineError(error.message) from None
 
     async def slots(self) -> list[dict[str, Any]]:
         """llama.cpp's own view of its slots."""
@@ -358,7 +386,7 @@ class LlamaCppEngine(Engine):
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, NotBegunError):
+    if isinstance(error, ChildDiedError):
         return "its process ended"
     if isinstance(error, EngineError | EngineUnavailableError):
         return error.message.rstrip(".")

@@ -1,9 +1,10 @@
-"""From the chunks of one completion to deltas: thinking, text, calls, log probabilities, usage and the stop. Pure."""
+"""From the chunks of completions to the deltas of a turn: thinking, text, calls, log probabilities, usage. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from antiphon.engines.base import Sampled
 from antiphon.engines.llamacpp.wire import Candidate, Chunk
 from antiphon.errors import EngineError
 from antiphon.machine.deltas import Delta, ReasoningDelta, Stop, TextDelta, TokenUsage, ToolCallDelta
@@ -15,10 +16,12 @@ __all__ = ["TurnReader"]
 
 
 class TurnReader:
-    """Reads the chunks of one turn.
+    """Reads the chunks of one turn, which may come from several completions, each going on from what was drawn before.
 
-    `alternatives` is how many alternatives a log probability shows, None for no log probabilities; `one_call` ends the
-    turn when its first call is complete.
+    `sampled` is what was drawn, and is added to as chunks are read; where it holds something at the start, `replay`
+    comes first. It never holds the token that ends a turn, nor tokens whose text llama.cpp still keeps back because a
+    stop word may begin in it: who goes on from there has both drawn again. `alternatives` is how many alternatives a
+    log probability shows, None for no log probabilities; `one_call` ends the turn when its first call is complete.
     """
 
     def __init__(
@@ -29,6 +32,7 @@ class TurnReader:
         input_tokens: int,
         alternatives: int | None = None,
         one_call: bool = False,
+        sampled: Sampled | None = None,
     ) -> None:
         self._splitter = splitter
         self._parser = parser
@@ -36,14 +40,13 @@ class TurnReader:
         self._one_call = one_call
         self._input_tokens = input_tokens
         self._cached = 0
-        self._generated = 0
-        self._reasoning = 0
+        self._sampled = Sampled() if sampled is None else sampled
+        self._before = self._generated = self._sampled.generated
+        self._reasoning = self._sampled.thinking
         self._thought = False
         self._began = False
         self._logprobs: list[Logprob] = []
-        self._before = 0
-        self._tokens: list[int] = []
-        self._text: list[str] = []
+        self._silent: list[int] = []
         self.stopped = False
         """Whether the turn is over; its `Stop` has been given."""
         self.full = False
@@ -54,18 +57,28 @@ class TurnReader:
         """Tokens generated so far."""
         return self._generated
 
-    def resume(self) -> tuple[list[int] | None, str]:
-        """Expect the chunks of a new completion that goes on where the last one was left.
+    def replay(self) -> list[Delta]:
+        """The deltas of what was drawn before this reader was made."""
+        deltas: list[Delta] = []
+        if self._sampled.text:
+            self._add(self._splitter.feed("".join(self._sampled.text)), deltas)
+            self._end_after_call(deltas)
+        return deltas
 
-        The result is the generated tokens and their text; None where llama.cpp did not tell all of them.
+    def resume(self) -> tuple[list[int] | None, str]:
+        """Expect the chunks of a new completion that goes on from what was drawn.
+
+        The result is the tokens to go on from, and their text; None where llama.cpp did not tell all of them.
         """
         self.full = False
-        self._before = self._generated
-        exact = len(self._tokens) == self._generated
-        return (list(self._tokens) if exact else None), "".join(self._text)
+        self._before = self._generated = self._sampled.generated
+        self._reasoning = self._sampled.thinking
+        self._silent.clear()
+        exact = len(self._sampled.tokens) == self._generated
+        return (list(self._sampled.tokens) if exact else None), "".join(self._sampled.text)
 
-    def give_up(self) -> list[Delta]:
-        """End a turn whose context is full.
+    def end(self, reason: str = "length") -> list[Delta]:
+        """End a turn that has no room, may not generate any more, or had come to its end before.
 
         Raises:
             EngineError: nothing was generated.
@@ -73,7 +86,7 @@ class TurnReader:
         if not self._generated:
             raise EngineError("The engine has no room for the prompt.")
         deltas: list[Delta] = []
-        self._stop("length", deltas)
+        self._stop(reason, deltas)
         return deltas
 
     def read(self, chunks: Sequence[Chunk]) -> list[Delta]:
@@ -103,19 +116,32 @@ class TurnReader:
         if self._alternatives is not None and not was_thinking and self._parser.in_text:
             self._logprobs += [_logprob(item, self._alternatives) for item in chunk.completion_probabilities or ()]
         if chunk.content:
-            self._text.append(chunk.content)
             self._add(self._splitter.feed(chunk.content), deltas)
-        self._tokens += chunk.tokens
         new = max(0, self._before + chunk.tokens_predicted - self._generated)
         self._generated += new
         if was_thinking or self._splitter.thinking:
             self._reasoning += new
-        if self._one_call and self._parser.calls:
-            self._stop("stop", deltas)
-        elif chunk.stop:
+        self._silent += chunk.tokens
+        if chunk.content:
+            self._keep(chunk.content)
+        if not self._end_after_call(deltas) and chunk.stop:
             if chunk.timings is not None and not self._before:
                 self._cached = chunk.timings.cache_n
             self._stop("length" if chunk.stop_type == "limit" else "stop", deltas)
+
+    def _keep(self, text: str) -> None:
+        sampled = self._sampled
+        sampled.tokens += self._silent
+        sampled.text.append(text)
+        sampled.generated = self._generated
+        sampled.thinking = self._reasoning
+        self._silent.clear()
+
+    def _end_after_call(self, deltas: list[Delta]) -> bool:
+        ends = self._one_call and self._parser.calls > 0
+        if ends:
+            self._stop("stop", deltas)
+        return ends
 
     def _add(self, split: Sequence[ReasoningDelta | TextDelta], deltas: list[Delta]) -> None:
         for delta in split:

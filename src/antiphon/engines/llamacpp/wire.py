@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-__all__ = ["Candidate", "Chunk", "ErrorBody", "Progress", "Props", "Rendered", "Timings", "Tokenized"]
+__all__ = ["Candidate", "Chunk", "Detokenized", "ErrorBody", "Progress", "Props", "Rendered", "Timings", "Tokenized"]
 
 
 class ErrorBody(Struct):
@@ -57,6 +57,12 @@ class Rendered(Struct):
     """The answer of `/apply-template`."""
 
     prompt: str
+
+
+class Detokenized(Struct):
+    """The answer of `/detokenize`."""
+
+    content: str
 
 
 class Tokenized(Struct):
