@@ -13,14 +13,16 @@ import sys
 import time
 from pathlib import Path
 
+from tests.bench.background import Background
 from tests.bench.chain import Chain
 from tests.bench.decode import Decode
+from tests.bench.long_chain import LongChain
 from tests.bench.probe import Bench, Probe
 from tests.bench.real import Real
 from tests.bench.report import Figure, as_json, table
 from tests.bench.traffic import Bursts, Paced, Posts, Replay
 
-PROBES: tuple[type[Probe], ...] = (Posts, Bursts, Paced, Replay, Decode, Chain)
+PROBES: tuple[type[Probe], ...] = (Posts, Bursts, Paced, Replay, Decode, Chain, Background, LongChain)
 ROUNDS = 3
 
 

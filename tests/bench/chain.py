@@ -14,7 +14,7 @@ from tests.bench.report import Figure
 
 from antiphon.protocol.json import loads
 
-__all__ = ["Chain"]
+__all__ = ["Chain", "chain_turns", "database_size"]
 
 TURNS = 200
 CHAINS = 4
@@ -49,7 +49,7 @@ class Chain(Probe):
     async def prepare(self, bench: Bench) -> None:
         for target in (bench.memory(self), bench.sqlite(self)):
             async with connections(target.port, CHAINS) as opened:
-                await _turns(opened, [None] * CHAINS, 0, EARLY[1])
+                await chain_turns(opened, [None] * CHAINS, 0, EARLY[1])
 
     async def round(self, bench: Bench) -> None:
         await self._walk("memory", bench.memory(self), None)
@@ -57,14 +57,14 @@ class Chain(Probe):
 
     async def _walk(self, store: str, target: Target, database: Path | None) -> None:
         async with connections(target.port, CHAINS) as opened:
-            sizes = [_size(database)]
-            ids = await _turns(opened, [None] * CHAINS, 0, EARLY[0])
+            sizes = [database_size(database)]
+            ids = await chain_turns(opened, [None] * CHAINS, 0, EARLY[0])
             ids, early = await _timed(target, opened, ids, EARLY)
-            ids = await _turns(opened, ids, EARLY[1], TURNS // 2)
-            sizes.append(_size(database))
-            ids = await _turns(opened, ids, TURNS // 2, LATE[0])
+            ids = await chain_turns(opened, ids, EARLY[1], TURNS // 2)
+            sizes.append(database_size(database))
+            ids = await chain_turns(opened, ids, TURNS // 2, LATE[0])
             ids, late = await _timed(target, opened, ids, LATE)
-            sizes.append(_size(database))
+            sizes.append(database_size(database))
         self._early[store].samples.append(early)
         self._late[store].samples.append(late)
         if database is not None:
@@ -86,12 +86,12 @@ async def _timed(
     # What a server does after an answer belongs to the turn before.
     await asyncio.sleep(0.05)
     before = target.cpu()
-    ids = await _turns(opened, ids, *window)
+    ids = await chain_turns(opened, ids, *window)
     await asyncio.sleep(0.05)
     return ids, (target.cpu() - before) * 1000 / ((window[1] - window[0]) * len(opened))
 
 
-async def _turns(opened: list[Connection], ids: list[str | None], first: int, end: int) -> list[str | None]:
+async def chain_turns(opened: list[Connection], ids: list[str | None], first: int, end: int) -> list[str | None]:
     """Every chain goes on from turn `first` to before turn `end`."""
 
     async def walk(connection: Connection, identity: str | None) -> str | None:
@@ -106,7 +106,7 @@ async def _turns(opened: list[Connection], ids: list[str | None], first: int, en
     return list(await asyncio.gather(*map(walk, opened, ids)))
 
 
-def _size(database: Path | None) -> int:
+def database_size(database: Path | None) -> int:
     """Bytes that the database holds, what is still in its write-ahead log included."""
     if database is None:
         return 0
