@@ -687,7 +687,7 @@ API: tuple[Requirement, ...] = (
     R("api:input-tokens", "issue 3", "`/v1/responses/input_tokens`.", deferred="Comes with that."),
     R("api:websocket", "issue 3", "The WebSocket mode of `/v1/responses`.", deferred="Comes with that."),
     R("api:postgresql", "issue 3", "State in PostgreSQL, for many replicas.", deferred="Comes with that."),
-    R("api:keys", "issue 3", "Keys with tenants and limits.", deferred="One tenant, keys by --api-key, until then."),
+    R("api:keys", "issue 3", "Keys with tenants and limits."),
     R(
         "api:encrypted-reasoning",
         "responses-api 6.3",
@@ -1179,6 +1179,19 @@ KEYS: tuple[Requirement, ...] = (
         "A model that a key may not use is a 404 like an unknown one, by any name.",
     ),
     R("keys:limits:unknown", "issue 3, Keys", "Limits that cannot be read are refused, never taken for none."),
+    R("keys:forms", "faults B3 34", "Every form of a credential goes one way, with the same limits."),
+    R("keys:tenant", "issue 3, Keys", "What a key makes is its tenant's: seen by all keys of it and by no others."),
+    R("keys:file", "issue 3, Keys", "A file of keys has one a line and comments; one without keys is refused."),
+    R("keys:timing", "faults B2 19", "A credential is compared to all configured keys, by digest, in constant time."),
+    R("keys:closed", "issue 3, Keys", "Where it cannot be known who asks, nobody is let in."),
+    R("keys:address", "operations C3", "Keys of the store, as those of a flag, let a server listen to the network."),
+    R("keys:beside", "issue 3, Keys", "Keys that commands make and revoke beside a running server count at once."),
+    R("cli:keys:create", "issue 3, Keys", "`keys create` shows a secret once, and refuses what cannot be a key."),
+    R("cli:keys:list", "issue 3, Keys", "`keys list` lists keys for people and, with --json, for programs."),
+    R("cli:keys:revoke", "issue 3, Keys", "`keys revoke` revokes a key once; an unknown one is an error."),
+    R("cli:keys:store", "architecture, fine print", "Keys change beside a server, without its lock; not in memory."),
+    R("cli:keys:schema", "issue 3, Keys", "An older file is migrated for a key only where no server has it."),
+    R("cli:tenants:delete", "issue 3, Encryption", "`tenants delete` removes all of a tenant, after asking."),
     R("encryption:seal", "issue 3, Encryption", "A sealed body shows nothing and opens again."),
     R("encryption:bodies", "issue 3, Encryption", "Everything that was said lies sealed in the store."),
     R("encryption:plain", "issue 3, Encryption", "Ids, states and times stay plain."),
@@ -1318,6 +1331,290 @@ WEBHOOKS: tuple[Requirement, ...] = (
     R("webhooks:metrics", "operations C2", "Attempts are counted by how they ended, without URLs and secrets."),
 )
 
+WEBSOCKET: tuple[Requirement, ...] = (
+    R("websocket:message:create", "responses-api 7", "`response.create` takes the fields of `POST /v1/responses`."),
+    R(
+        "websocket:stream-id:form",
+        "responses-api 7",
+        "A stream id is 1 to 256 of `A-Z a-z 0-9 _ . -`; another is refused.",
+    ),
+    R(
+        "websocket:stream-id:echo",
+        "responses-api 7",
+        "Events and errors of a named lane carry its `stream_id`, no other does.",
+    ),
+    R(
+        "websocket:event:bytes",
+        "architecture, law 2",
+        "An event is the JSON of its SSE frame in a text frame; there is no `[DONE]`.",
+    ),
+    R(
+        "websocket:error:frame",
+        "responses-api 7",
+        "An error frame has the type, a status, an error with a code, and its lane.",
+    ),
+    R("websocket:error:invalid-json", "responses-api 7", "A message that is not JSON is answered `invalid_json`."),
+    R(
+        "websocket:error:unsupported-event-type",
+        "responses-api 7",
+        "A message of an unknown type is answered `unsupported_event_type`, with the param `type`.",
+    ),
+    R("websocket:lanes:fifo", "responses-api 7", "The requests of one lane run one after the other, in their order."),
+    R("websocket:lanes:parallel", "responses-api 7", "Different lanes run side by side."),
+    R(
+        "websocket:lanes:active",
+        "responses-api 7",
+        "At most 16 responses run on one connection; more wait, oldest first.",
+    ),
+    R(
+        "websocket:lanes:names",
+        "responses-api 7",
+        "A 33rd stream id on one connection is answered `websocket_stream_limit_reached`.",
+    ),
+    R("websocket:lanes:queue", "issue 3, WebSocket", "At most 16 requests wait in one lane; more are answered 429."),
+    R("websocket:cache:latest", "responses-api 7", "A lane goes on from its latest response although no store has it."),
+    R(
+        "websocket:cache:uncached",
+        "responses-api 7",
+        "A response that neither a lane nor the store has is answered `previous_response_not_found`, 400.",
+    ),
+    R("websocket:cache:hydrate", "responses-api 7", "A stored response of any connection can be gone on from."),
+    R(
+        "websocket:cache:evict",
+        "responses-api 7",
+        "A continuation that fails in its own lane evicts the response that it named; in another lane it does not.",
+    ),
+    R(
+        "websocket:cache:fork",
+        "responses-api 7",
+        "Another lane may go on from a response, also from one that still runs, for whose end it waits.",
+    ),
+    R(
+        "websocket:cache:stored-child",
+        "issue 3, WebSocket",
+        "A stored response after ones that are not stored is stored with their items.",
+    ),
+    R(
+        "websocket:cache:bound",
+        "issue 3, WebSocket",
+        "Histories of all connections are bounded by their text; the one used longest ago goes first.",
+    ),
+    R(
+        "websocket:warmup",
+        "responses-api 7",
+        "`generate: false` is created and completed with an empty output, and can be gone on from.",
+    ),
+    R("websocket:background", "responses-api 7", "`background: true` is refused; `stream` is not heeded."),
+    R(
+        "websocket:lifetime",
+        "responses-api 7",
+        "At the end of its time a connection is told `websocket_connection_limit_reached` and closed, once what runs has ended or had its time.",
+    ),
+    R(
+        "websocket:stop",
+        "issue 3, WebSocket",
+        "At a signal to stop, what runs may end; then the connection is closed with 1012.",
+    ),
+    R(
+        "websocket:leave",
+        "issue 3, WebSocket",
+        "What runs on a connection that ends is left, as that of an HTTP client that leaves.",
+    ),
+    R(
+        "websocket:access",
+        "issue 3, WebSocket",
+        "Key, Host and Origin are checked as for HTTP, with its answers, before the connection is taken, and the key again with every request.",
+    ),
+    R(
+        "websocket:handshake",
+        "RFC 6455 4.2",
+        "A proper request for a WebSocket on `/v1/responses` or `/responses` is taken; any other upgrade is answered as if it had not asked.",
+    ),
+    R(
+        "websocket:bounds:message",
+        "issue 3, WebSocket",
+        "A message that is too large is answered with close code 1009, one that does not come in time with 1008, one without room with 1013.",
+    ),
+    R(
+        "websocket:bounds:reader",
+        "issue 3, WebSocket",
+        "A client that takes in nothing is cut off after the write timeout.",
+    ),
+    R(
+        "websocket:bounds:frames",
+        "RFC 6455 5",
+        "Frames that break the rules end the connection with the code of the rule.",
+    ),
+    R(
+        "websocket:ping",
+        "issue 3, WebSocket",
+        "A silent client is pinged, and cut off where it does not answer; its own pings are answered.",
+    ),
+    R(
+        "websocket:steer:input",
+        "responses-api 7",
+        "Only messages of the user steer a response; anything else is `invalid_input`.",
+    ),
+    R(
+        "websocket:steer:frames",
+        "responses-api 7",
+        "`response.steer.accepted`, `.pending` and `.failed` have the fields of the SDK.",
+    ),
+    R(
+        "websocket:steer:successor",
+        "responses-api 7",
+        "A steered response ends as `steered`, or as it would have, and one with the input follows it, before what waits in the lane.",
+    ),
+    R(
+        "websocket:steer:pending",
+        "responses-api 7",
+        "Steers of a response with open calls wait for the request that brings their outputs, and go before its input.",
+    ),
+    R(
+        "websocket:steer:failed",
+        "responses-api 7",
+        "A steer that cannot be taken or committed comes back with the code of the reason.",
+    ),
+)
+
+COMPACTION: tuple[Requirement, ...] = (
+    R(
+        "compaction:codec",
+        "architecture, Secrets",
+        "A blob opens in its tenant and as its kind, and is foreign where it was changed or comes from elsewhere.",
+    ),
+    R("compaction:codec:bounds", "responses-api 8.4", "Blobs are compressed and bounded, and so is what they open to."),
+    R(
+        "compaction:codec:keys",
+        "architecture, Secrets",
+        "The keys of blobs lie in the store; those of other replicas are looked up at most once a second.",
+    ),
+    R(
+        "compaction:keep",
+        "issue 3, Compaction",
+        "What is not answered, open calls with their thinking, and the newest messages of the user are kept.",
+    ),
+    R("compaction:keep:media", "issue 3, Compaction", "Media of what is not answered are kept within a bound."),
+    R("compaction:payload", "issue 3, Compaction", "A compaction item holds a version, the summary and what is kept."),
+    R(
+        "compaction:summary:prompt",
+        "issue 3, Compaction",
+        "The summary is made from a bounded record of who said what, without thinking, and from the notes before it.",
+    ),
+    R(
+        "compaction:summary:parts",
+        "issue 3, Compaction",
+        "A conversation that is longer than the context is summarised in parts, the oldest first.",
+    ),
+    R(
+        "compaction:summary:none",
+        "issue 3, Compaction",
+        "Where the model writes no summary, the ends of the record stand for it.",
+    ),
+    R("compaction:summary:real", "issue 3, Compaction", "The default model summarises, and the chain goes on."),
+    R(
+        "compaction:reset",
+        "issue 3, Compaction",
+        "An opened compaction item replaces what is before it in a request or a history, but for system text.",
+    ),
+    R(
+        "compaction:trigger",
+        "client-contract 3.1",
+        "A compaction_trigger gives exactly one compaction item; it is last or a 400, and is not stored.",
+    ),
+    R(
+        "compaction:open-calls",
+        "issue 3, Compaction",
+        "Calls that are open at a compaction stay open after it, over many rounds, and want their outputs.",
+    ),
+    R(
+        "compaction:replay",
+        "responses-api 6.4",
+        "A compaction item works when it is sent back, referred to, chained to, and after a restart.",
+    ),
+    R(
+        "compaction:foreign",
+        "issue 3, Compaction",
+        "A compaction item of another server or tenant is dropped, and what is before it stays.",
+    ),
+    R(
+        "compaction:threshold",
+        "responses-api 6.4",
+        "A prompt over compact_threshold, or over the context, is compacted in the same response, which then goes on.",
+    ),
+    R(
+        "compaction:threshold:checks",
+        "responses-api 2",
+        "context_management has entries of type compaction with 1,000 tokens or more; another vendor's is ignored.",
+    ),
+    R("compaction:resume", "issue 3, Crash", "A response that goes on after its compaction item uses it again."),
+    R(
+        "compaction:endpoint",
+        "responses-api 2.4",
+        "`/v1/responses/compact` gives the user's messages and one compaction item, and stores nothing.",
+    ),
+    R("compaction:endpoint:errors", "responses-api 2.4", "What cannot be compacted is refused, with its param."),
+    R("compaction:endpoint:leave", "issue 3", "A client that leaves a compaction stops its engine."),
+    R("compaction:faults", "issue 3, Compaction", "An engine that fails or is left over a summary ends the response."),
+    R("count:usage", "responses-api 2.3", "input_tokens equals usage.input_tokens of the same request."),
+    R("count:overflow", "responses-api 2.3", "input_tokens counts what is more than the context takes."),
+    R("count:errors", "responses-api 2.3", "input_tokens refuses what create refuses, and needs no model."),
+    R(
+        "reasoning:encrypted",
+        "responses-api 2.1",
+        "Reasoning items carry encrypted_content where it is included, and only there.",
+    ),
+    R(
+        "reasoning:encrypted:replay",
+        "client-contract 3.2",
+        "encrypted_content that comes back is opened for the prompt; the stored item stays as it came.",
+    ),
+    R(
+        "reasoning:encrypted:foreign",
+        "issue 3, Compaction",
+        "encrypted_content of another server or tenant is ignored, never a 400.",
+    ),
+    R(
+        "reasoning:encrypted:restart",
+        "architecture, Secrets",
+        "encrypted_content opens after a restart, and within a process without a store.",
+    ),
+)
+
+SQLITE: tuple[Requirement, ...] = (
+    R(
+        "store:sqlite:upgrade",
+        "operations, C2 8",
+        "A file of the version before is migrated with all its rows, and what ran in it can be gone on with.",
+    ),
+    R("store:sqlite:cost", "issue 3", "A write of SQLite costs no statement that it does not need."),
+    R("store:sqlite:tail", "issue 3, section 1", "Reading the end of a log of SQLite does not walk over the log."),
+    R(
+        "store:sqlite:refused",
+        "architecture, decisions",
+        "A caller who is refused does not undo the transaction that others share with it.",
+    ),
+    R("store:sqlite:dropped", "issue 3, section 3", "Plans and samples are not in the file after the end."),
+    R("store:sqlite:format", "architecture, fine print", "Rows of a newer form are left to a newer version."),
+    R("store:sqlite:steps", "issue 3, section 1", "A sweep of SQLite removes many rows in steps."),
+    R(
+        "store:sqlite:beside",
+        "architecture, fine print",
+        "Keys are made and revoked in a file that a server has, each waiting for the other's lock.",
+    ),
+    R("store:sqlite:sealed", "issue 3, section 9", "A file that was written sealed is not opened without its key."),
+    R("store:tenant:shredded", "issue 3, section 9", "A deleted tenant's key is in no file of SQLite any more."),
+    R("store:clock", "faults B2 10", "A clock that jumps by a day removes nothing that has longer, and no order."),
+    R("store:db:status", "issue 3, section 8", "A store's schema, sizes and servers are told while a server has it."),
+    R(
+        "store:db:backup",
+        "issue 3, section 8",
+        "A whole copy of a store is made while its server writes; it takes the place of no file.",
+    ),
+    R("store:db:vacuum", "issue 3, section 8", "Space is given back while no server has the file."),
+    R("store:db:migrate", "issue 3, section 8", "A schema is brought up to date while no server has the file."),
+)
+
 REQUIREMENTS: tuple[Requirement, ...] = (
     *WIRE,
     *MACHINE,
@@ -1330,8 +1627,11 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *COMMAND_LINE,
     *PROJECT,
     *SHARED_STORES,
+    *SQLITE,
     *RESUME,
     *OUTBOUND,
     *KEYS,
     *WEBHOOKS,
+    *WEBSOCKET,
+    *COMPACTION,
 )

@@ -41,6 +41,7 @@ __all__ = ["SQLiteStore"]
 _SWEEP_STEP = 200
 _TURNS_A_READ = 32
 _BATCHES_A_READ = 32
+_LONG_LOG = 2000
 
 
 class SQLiteStore(SQLiteConversations, SQLiteRegisters, Store):
@@ -56,6 +57,11 @@ class SQLiteStore(SQLiteConversations, SQLiteRegisters, Store):
         """
         self._owners = {}
         await super().open()
+        try:
+            await self.refuse_sealed()
+        except BaseException:
+            await self.close()
+            raise
 
     async def status(self) -> StoreStatus:
         """Where it lies and what it holds; what has expired counts until it is swept."""
@@ -105,7 +111,8 @@ class SQLiteStore(SQLiteConversations, SQLiteRegisters, Store):
             UnavailableError: it cannot be written now.
         """
         rows = self._open().rows
-        heavy = _end_size(finished) > LARGE
+        # A long log has many samples to drop.
+        heavy = _end_size(finished) > LARGE or _events_before(finished) > _LONG_LOG
         return await self._write(lambda: rows.finish(scope.tenant, finished), heavy=heavy)
 
     async def get_response(self, scope: Scope, response_id: str) -> StoredResponse | None:
@@ -291,6 +298,10 @@ def _size(rows: Sequence[StoredItem | EventBatch]) -> int:
 
 def _begin_size(response: NewResponse) -> int:
     return len(response.snapshot) + len(response.plan) + _size(response.input_items) + _size(response.events)
+
+
+def _events_before(finished: FinishedResponse) -> int:
+    return finished.events[0].first_sequence if finished.events else 0
 
 
 def _end_size(finished: FinishedResponse) -> int:

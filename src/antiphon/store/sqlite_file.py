@@ -7,6 +7,7 @@ import os
 import re
 import sqlite3
 import stat
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ __all__ = ["FileLock", "connect", "migrate", "prepare_file", "refuse_links"]
 
 _BUSY_SECONDS = 5.0
 _CACHE_KIB = 16 * 1024
+_MOMENT_SECONDS = 0.02
 _LOCK = re.compile(rb"(\d{1,20}\n?)?")
 
 
@@ -47,7 +49,12 @@ class FileLock:
             ) from None
         descriptor = self._open()
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                # Whoever only asks who holds it does so for a moment.
+                time.sleep(_MOMENT_SECONDS)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(descriptor, os.pwrite(descriptor, b"%d\n" % os.getpid(), 0))
         except BlockingIOError:
             holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
@@ -61,6 +68,26 @@ class FileLock:
             os.close(descriptor)
             raise
         self._descriptor = descriptor
+
+    def holders(self) -> list[str]:
+        """Who holds the lock, in words; none where no one does.
+
+        Raises:
+            ConfigurationError: there is something else by its name.
+            OSError: it cannot be opened.
+        """
+        import fcntl
+
+        if not self.path.exists():
+            return []
+        descriptor = self._open()
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return [f"process {os.pread(descriptor, 32, 0).decode('ascii', 'replace').strip()}"]
+        finally:
+            os.close(descriptor)
+        return []
 
     def release(self) -> None:
         """Give the lock back; the file stays, since removing it would race with the next holder."""
@@ -133,6 +160,8 @@ def connect(path: Path, *, read_only: bool = False, wait: bool = True) -> sqlite
             connection.execute("PRAGMA journal_mode = WAL")
             # FULL, since what was acknowledged must survive a power cut too; group commit makes it affordable.
             connection.execute("PRAGMA synchronous = FULL")
+            # What is deleted is overwritten where its page is written anyway: a tenant's key must not outlive it.
+            connection.execute("PRAGMA secure_delete = FAST")
             connection.execute(f"PRAGMA journal_size_limit = {64 * 1024 * 1024}")
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")

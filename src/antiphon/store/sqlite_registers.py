@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 from antiphon.errors import APIError
@@ -10,6 +13,8 @@ from antiphon.store.refusals import key_exists
 from antiphon.store.registers import Registers
 from antiphon.store.rows import ApiKey, CodecKey, Delivery, IdempotencyRecord, Scope
 from antiphon.store.sqlite_core import SQLiteCore
+from antiphon.store.sqlite_file import connect
+from antiphon.store.sqlite_writer import clean_error
 
 __all__ = ["SQLiteRegisters"]
 
@@ -116,7 +121,7 @@ class SQLiteRegisters(SQLiteCore, Registers):
         return await self._write(add)
 
     async def delete_tenant(self, tenant: str) -> None:
-        """Remove a tenant's keys at once and all its rows, in steps.
+        """Remove a tenant's keys at once and all its rows, in steps; its key is in neither file nor log then.
 
         Raises:
             UnavailableError: it cannot be written now; what is left goes when it is called again.
@@ -136,6 +141,15 @@ class SQLiteRegisters(SQLiteCore, Registers):
         for remove in (rows.removal.remove_of_tenant, rows.conversations.remove_of_tenant):
             while await self._write(lambda remove=remove: remove(tenant, _TENANT_STEP), heavy=True):
                 pass
+        await asyncio.to_thread(self._empty_log)
+
+    def _empty_log(self) -> None:
+        """Bring all of the log into the file; where someone reads meanwhile, the next checkpoint does it."""
+        try:
+            with closing(connect(self.path)) as connection:
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except sqlite3.Error as error:
+            raise clean_error(error) from error
 
     def _expire_records(self, now: float, most: int) -> tuple[int, int]:
         """Remove at most so many idempotency records whose time is up: how many, and as many rows."""

@@ -1,0 +1,63 @@
+"""Care for the store that the settings name, beside a server: how it stands, a copy, its schema and its space.
+
+What may run while a server has the store: `status` and `backup`. `migrate` and `vacuum` need a SQLite file for
+themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from antiphon.errors import ConfigurationError
+from antiphon.settings import Settings
+from antiphon.store.open import sqlite_path
+from antiphon.store.reports import SpaceReport, StoreReport
+from antiphon.store.sqlite_care import backup_file, file_report, migrate_file, vacuum_file
+
+__all__ = ["backup", "migrate", "status", "vacuum"]
+
+
+async def status(settings: Settings) -> StoreReport:
+    """How the store stands.
+
+    Raises:
+        ConfigurationError: it is in memory, is not there, or cannot be read; the message says what to do.
+    """
+    return await asyncio.to_thread(file_report, _file(settings))
+
+
+async def backup(settings: Settings, target: Path) -> int:
+    """Write a copy of the store to a file that is not there yet; the copy's bytes.
+
+    Raises:
+        ConfigurationError: the store is in memory, is not there, or cannot be read, or the copy cannot be written.
+    """
+    return await asyncio.to_thread(backup_file, _file(settings), target)
+
+
+async def migrate(settings: Settings) -> tuple[int, int]:
+    """Bring the store's schema to the newest version, as a start of a server does: the versions before and after.
+
+    Raises:
+        ConfigurationError: the store is in memory, is not there, a server has it, or it cannot be written.
+    """
+    return await asyncio.to_thread(migrate_file, _file(settings))
+
+
+async def vacuum(settings: Settings) -> SpaceReport:
+    """Give the space of what was removed back.
+
+    Raises:
+        ConfigurationError: the store is in memory, is not there, a server has it, or it cannot be written.
+    """
+    return await asyncio.to_thread(vacuum_file, _file(settings))
+
+
+def _file(settings: Settings) -> Path:
+    path = sqlite_path(settings)
+    if path is None:
+        raise ConfigurationError(
+            "Only a store that lies on a disk can be cared for. Name it with --store, as the server does."
+        )
+    return path
