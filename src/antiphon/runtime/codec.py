@@ -57,7 +57,8 @@ class Codec:
         self._ciphers: dict[str, AESGCM] = {}
         self._newest = ""
         self._loading = asyncio.Lock()
-        self._loaded_at = float("-inf")
+        self._begun = 0
+        self._began_at = float("-inf")
         self._unknown: OrderedDict[str, None] = OrderedDict()
 
     async def load(self) -> None:
@@ -128,10 +129,10 @@ class Codec:
         """Read the keys again, since a blob names one that is not known; others that wait see what was read."""
         if self._store is None:
             return
-        arrived = self._clock()
+        begun = self._begun
         async with self._loading:
-            if self._loaded_at < arrived:
-                await asyncio.sleep(max(0.0, self._loaded_at + RELOAD_SECONDS - self._clock()))
+            if self._begun == begun:
+                await asyncio.sleep(max(0.0, self._began_at + RELOAD_SECONDS - self._clock()))
                 await self._read(self._store)
             if identity not in self._ciphers:
                 # A key is in the store before it seals anything, so this one never will be there.
@@ -140,9 +141,9 @@ class Codec:
                     self._unknown.popitem(last=False)
 
     async def _read(self, store: Store) -> None:
-        began = self._clock()
+        self._begun += 1
+        self._began_at = self._clock()
         self._take(await store.codec_keys())
-        self._loaded_at = began
 
     def _take(self, keys: list[CodecKey]) -> None:
         for key in keys:
