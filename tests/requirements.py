@@ -916,7 +916,7 @@ CLIENTS: tuple[Requirement, ...] = (
         "subset:conversation-stores",
         "subset, Response and conversation stores",
         "Flags and environment variables bound the store of conversations.",
-        divergence="SQLite, the default here, keeps them without limits; the table's are the memory store's.",
+        divergence="SQLite, the default here, keeps them without limits; without responses there are no conversations.",
     ),
     R(
         "subset:chaining",
@@ -1614,6 +1614,55 @@ SQLITE: tuple[Requirement, ...] = (
     R("store:db:migrate", "issue 3, section 8", "A schema is brought up to date while no server has the file."),
 )
 
+CONVERSATIONS: tuple[Requirement, ...] = (
+    R("conversations:object", "responses-api 1.2", "A conversation is created, read, changed and deleted."),
+    R("conversations:routes", "responses-api 1.2", "The routes stand with and without /v1; there is no list of all."),
+    R(
+        "conversations:bounds",
+        "responses-api 1.2",
+        "At most 20 items a request, metadata as for responses; what is wrong is named by its path.",
+    ),
+    R("conversations:unknown", "responses-api 1.2", "Missing and malformed ids are one 404, on every route."),
+    R("conversations:tenants", "faults B2 18", "Another tenant's conversation is the same as none."),
+    R(
+        "conversations:items",
+        "client-contract 3.4",
+        "Items of any kind survive; without an id of ours they get one; an item stands once.",
+    ),
+    R("conversations:paging", "responses-api 1.2", "Items are listed in both orders, in pages by last_id."),
+    R(
+        "conversations:request",
+        "responses-api 6.3",
+        "A request has the conversation's items in front of its input, and its response names the conversation.",
+    ),
+    R("law:3:conversation", "architecture law 3", "The prompt of a conversation is the prompt of its items inline."),
+    R(
+        "conversations:append",
+        "issue 3, Conversations",
+        "Input and output are appended when a response ends, not where it failed, was cancelled or is not stored.",
+    ),
+    R("conversations:locked", "issue 3, Conversations", "A second response at the same time is a 409."),
+    R(
+        "conversations:background",
+        "issue 3, Conversations",
+        "A response in the background extends its conversation when it ends.",
+    ),
+    R(
+        "conversations:autocreate",
+        "M19",
+        "With --conversation-autocreate an unknown id begins an empty conversation by that id.",
+    ),
+    R(
+        "conversations:deletion",
+        "responses-api 1.2",
+        "A deleted response leaves its items to its conversation, a deleted conversation its items to the responses.",
+    ),
+    R("conversations:off", "M19", "Where conversations are turned off, a request with one is a 400 that says so."),
+    R("conversations:title", "B23", "A stored response has the first words of its conversation as its title."),
+    R("conversations:sdk", "client-contract 3.2", "The OpenAI SDK does all with conversations, strictly validated."),
+    R("conversations:agents", "client-contract 3.4", "The Agents SDK keeps its sessions in conversations."),
+)
+
 REQUIREMENTS: tuple[Requirement, ...] = (
     *WIRE,
     *MACHINE,
@@ -1633,4 +1682,5 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *WEBHOOKS,
     *WEBSOCKET,
     *COMPACTION,
+    *CONVERSATIONS,
 )

@@ -39,6 +39,7 @@ HEADINGS: Mapping[str, str] = {
     "COMMAND_LINE": "The command line",
     "PROJECT": "The project",
     "RESUME": "Going on after a crash",
+    "WEBSOCKET": "The WebSocket mode",
 }
 
 

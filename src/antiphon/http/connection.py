@@ -1,17 +1,18 @@
 """What one connection may cost: a bound on the head of a request, and deadlines for clients that are still.
 
 uvicorn has none of them. They are kept where bytes come in, since the application sees a request only after its head.
+A request for a WebSocket turns the connection into one (see `socket.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import enum
-import sys
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
+from urllib.parse import unquote
 
 import httptools
 from uvicorn.config import Config
@@ -20,19 +21,17 @@ from uvicorn.server import ServerState
 
 from antiphon.errors import APIError, InvalidRequestError, ServerBusyError
 from antiphon.http.exchange import common_headers, error_reply
+from antiphon.http.pace import Backlog, Intake
+from antiphon.http.socket import Socket
 from antiphon.protocol.ids import new_id
 
-try:
-    import fcntl
-    import termios
-except ImportError:  # Windows: a reader's progress is then seen only when it makes room in our own buffer.
-    fcntl = termios = None
+__all__ = ["SOCKET_PATHS", "BoundedProtocol", "watch"]
 
-__all__ = ["BoundedProtocol", "watch"]
+SOCKET_PATHS = frozenset({b"/v1/responses", b"/responses"})
+"""Where a WebSocket is to be had."""
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_HEADERS = 256
-MIN_BODY_PROGRESS = 1024
 SPARE_CONNECTIONS = 32
 """So many above the limit are answered 503, and their `/health` is; the rest is closed without a word."""
 
@@ -51,10 +50,10 @@ _UPGRADE_HEADERS = frozenset({b"upgrade", b"connection", b"http2-settings"})
 
 
 class _PlainParser(httptools.HttpRequestParser):
-    """A parser that answers a request for an upgrade as it stands, as RFC 9110 asks of who does not upgrade.
+    """A parser that takes a request for an upgrade as it stands, as RFC 9110 asks of who does not upgrade.
 
     Java's HttpClient and `curl --http2` ask for h2c with every first request; the parser below takes such a request
-    for one without a body.
+    for one without a body. Only a request for a WebSocket, where there are any, is taken at its word.
     """
 
     def __init__(self, protocol: BoundedProtocol) -> None:
@@ -67,11 +66,14 @@ class _PlainParser(httptools.HttpRequestParser):
         try:
             super().feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._protocol.go_on_without_upgrade(bytes(data)[upgrade.args[0] :])
+            self._protocol.upgrade(bytes(data)[upgrade.args[0] :])
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """uvicorn's connection with bounds; `limit_concurrency` is how many connections there may be."""
+    """uvicorn's connection with bounds; `limit_concurrency` is how many connections there may be.
+
+    `ws` of its configuration is None or `"none"`, or makes a `Socket` of all that one takes but the limits.
+    """
 
     def __init__(
         self,
@@ -93,10 +95,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unparsed = 0
         self._refused = False
         self._fault: APIError | None = None
-        self._slow_since: float | None = None
-        self._received_then = 0
-        self._stuck_since: float | None = None
-        self._backlog = 0
+        self._intake = Intake()
+        self._backlog = Backlog()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Called for a new connection: count it."""
@@ -123,7 +123,54 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._unparsed > MAX_HEAD_BYTES and self._receiving():
             self._refuse(_head_too_large())
 
-    def go_on_without_upgrade(self, rest: bytes) -> None:
+    def upgrade(self, rest: bytes) -> None:
+        """A head asked for an upgrade, and `rest` followed it: become a WebSocket, or go on as if it had not asked."""
+        key = self._socket_key()
+        if key is None:
+            self._go_on_without_upgrade(rest)
+        elif rest:
+            # A client waits for the answer before it sends frames (RFC 6455 4.1).
+            raise httptools.HttpParserError("frames before the answer")
+        else:
+            self._become_socket(key)
+
+    def _socket_key(self) -> bytes | None:
+        """The key of a proper request for a WebSocket, where there is one to be had."""
+        names = [name for name, _ in self.headers]
+        headers = dict(self.headers)
+        key = headers.get(b"sec-websocket-key")
+        proper = (
+            self.ws_protocol_class is not None
+            and self.url.partition(b"?")[0] in SOCKET_PATHS
+            and self.parser.get_method() == b"GET"
+            and self.parser.get_http_version() == "1.1"
+            and headers.get(b"upgrade", b"").lower() == b"websocket"
+            and headers.get(b"sec-websocket-version") == b"13"
+            and headers.get(b"content-length", b"0") == b"0"
+            and b"transfer-encoding" not in headers
+            and names.count(b"host") == names.count(b"upgrade") == names.count(b"sec-websocket-key") == 1
+        )
+        return key if proper and not self._busy() and not self.pipeline else None
+
+    def _become_socket(self, key: bytes) -> None:
+        path, _, query = self.url.partition(b"?")
+        scope: dict[str, Any] = {
+            **cast(dict[str, Any], self.scope),
+            "type": "websocket",
+            "scheme": "wss" if self.scheme == "https" else "ws",
+            "path": unquote(path.decode("ascii")),
+            "raw_path": path,
+            "query_string": query,
+            "headers": self.headers,
+            "subprotocols": [],
+            "extensions": {"websocket.http.response": {}},
+        }
+        self._phase = _Phase.IDLE
+        self.connections.discard(self)
+        make = cast(Callable[..., Socket], self.ws_protocol_class)
+        make(cast(Any, self).app, self.server_state, scope, key).begin(self.transport)
+
+    def _go_on_without_upgrade(self, rest: bytes) -> None:
         """Parse the head that asked for an upgrade again without it, and then what followed it."""
         method = self.parser.get_method()
         if method == b"CONNECT":
@@ -157,7 +204,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         super().on_headers_complete()
         self._phase = _Phase.BODY
-        self._slow_since = None
+        self._intake.restart()
         self._unparsed = 0
 
     def on_body(self, body: bytes) -> None:
@@ -170,7 +217,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.parser.should_upgrade():
             return
         self._phase = _Phase.IDLE
-        self._slow_since = None
+        self._intake.restart()
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -179,7 +226,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def check(self, now: float, receive_timeout: float, write_timeout: float) -> None:
         """Called every moment: end the connection where its client has been still for too long."""
-        if self._stuck(now, write_timeout):
+        if self._backlog.stuck(self.transport, now, write_timeout):
             # An application that still writes sees that its client is gone.
             self.transport.abort()
         elif not self.transport.is_closing() and self._slow(now, receive_timeout):
@@ -194,24 +241,9 @@ class BoundedProtocol(HttpToolsProtocol):
         # A next request may wait while one is answered, and what we do not read cannot come.
         answering = self._phase is _Phase.HEAD and self._busy()
         if not self._receiving() or self._refused or answering or self.flow.read_paused:
-            self._slow_since = None
+            self._intake.restart()
             return False
-        progress = self._phase is _Phase.BODY and self._received - self._received_then >= MIN_BODY_PROGRESS
-        if self._slow_since is None or (progress and now - self._slow_since >= timeout):
-            self._slow_since = now
-            self._received_then = self._received
-        return now - self._slow_since >= timeout
-
-    def _stuck(self, now: float, timeout: float) -> bool:
-        size = self.transport.get_write_buffer_size()
-        if not size:
-            self._stuck_since = None
-            return False
-        backlog = size + _unsent(self.transport)
-        if self._stuck_since is None or backlog < self._backlog:
-            self._stuck_since = now
-        self._backlog = backlog
-        return now - self._stuck_since >= timeout
+        return self._intake.late(now, timeout, self._received, may_go_on=self._phase is _Phase.BODY)
 
     def _receiving(self) -> bool:
         return self._phase is not _Phase.IDLE
@@ -253,7 +285,7 @@ async def watch(connections: Iterable[Any], receive_timeout: float, write_timeou
         await asyncio.sleep(step)
         now = loop.time()
         for connection in list(connections):
-            if isinstance(connection, BoundedProtocol):
+            if isinstance(connection, BoundedProtocol | Socket):
                 connection.check(now, receive_timeout, write_timeout)
 
 
@@ -263,14 +295,3 @@ def _head_too_large() -> APIError:
         http_status=431,
         code="headers_too_large",
     )
-
-
-def _unsent(transport: asyncio.Transport) -> int:
-    """What the kernel holds of the answer: it takes more from us only after a third of that has gone."""
-    if fcntl is None or termios is None:
-        return 0
-    try:
-        answer = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, b"\0\0\0\0")
-    except (OSError, ValueError):
-        return 0
-    return int.from_bytes(answer, sys.byteorder)
