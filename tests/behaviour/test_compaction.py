@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -398,3 +398,55 @@ async def test_background_and_streams_show_the_same_compaction(api: InProcess) -
     again = await api.client.get(f"/responses/{events[0]['response']['id']}", params={"stream": "true"})
     assert sse_events(again.content) == events
     assert (await api.echo([item])).startswith(NOTES)
+
+
+@requirement("compaction:resume")
+async def test_a_response_that_is_gone_on_with_uses_its_compaction_item_again(tmp_path: Path) -> None:
+    given = [*LONG, user("!SLOW 10\n!COUNT 150")]
+    body = {"model": "scripted", "input": given, "background": True, "context_management": above(1_000)}
+    url = "/responses/{}"
+
+    async def seen(api: InProcess, identity: str, enough: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        async with asyncio.timeout(20):
+            while True:
+                found = (await api.client.get(url.format(identity))).json()
+                if enough(found):
+                    return found
+                await asyncio.sleep(0.01)
+
+    async with inprocess_app(store="sqlite", tmp_path=tmp_path) as api:
+        begun = (await api.client.post("/responses", json=body)).json()
+        before = await seen(api, begun["id"], lambda r: len(r["output"]) == 2 and bool(r["output"][1]["content"]))
+        assert before["status"] == "in_progress"
+    async with inprocess_app(store="sqlite", tmp_path=tmp_path) as api:
+        with summaries(api) as again:
+            after = await seen(api, begun["id"], lambda r: r["status"] != "in_progress")
+        assert again == []
+        assert after["status"] == "completed"
+        assert after["output"][0] == before["output"][0]
+        assert [item["type"] for item in after["output"]] == ["compaction", "message"]
+        assert after["output"][1]["content"][0]["text"] == " ".join(str(number) for number in range(1, 151))
+        prompt = await api.echo(previous_response_id=begun["id"], store=False)
+        assert prompt.startswith(NOTES + told("!SLOW 10\n!COUNT 150"))
+
+
+@requirement("compaction:replay")
+async def test_a_conversation_goes_on_from_its_compaction(api: InProcess) -> None:
+    made = await api.client.post("/conversations", json={"items": [user("The word is heron.")]})
+    conversation = made.json()["id"]
+    await api.create([user("one"), TRIGGER], conversation=conversation)
+    await api.create("!TEXT Two.", conversation=conversation)
+    prompt = await api.echo("And?", conversation=conversation)
+    assert prompt == (
+        NOTES
+        + told("The word is heron.")
+        + told("one")
+        + told("!TEXT Two.")
+        + "<|im_start|>assistant\nTwo.<|im_end|>\n"
+        + told("And?")
+        + END
+    )
+    listed = (await api.client.get(f"/conversations/{conversation}/items", params={"order": "asc"})).json()
+    kinds = [item["type"] for item in listed["data"]]
+    assert kinds[:3] == ["message", "message", "compaction"]
+    assert "compaction_trigger" not in kinds
