@@ -16,7 +16,7 @@ LEAKS = re.compile(r"0x[0-9a-f]{6,}|Traceback|/src/|\.py\b|/home/|/usr/")
 
 CROSS_FIELD: list[tuple[dict[str, Any], str, str]] = [
     ({"background": True}, "background", "unsupported_parameter"),
-    ({"conversation": "conv_1"}, "conversation", "unsupported_parameter"),
+    ({"conversation": {}}, "conversation.id", "missing_required_parameter"),
     (
         {"conversation": "conv_1", "previous_response_id": "resp_unknown"},
         "previous_response_id",

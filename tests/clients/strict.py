@@ -13,6 +13,12 @@ from typing import Any
 
 import httpx2
 from openai._streaming import SSEDecoder
+from openai.types.conversations import (
+    Conversation,
+    ConversationDeletedResource,
+    ConversationItem,
+    ConversationItemList,
+)
 from openai.types.model import Model
 from openai.types.responses import Response, ResponseItemList, ResponseStreamEvent
 from openai.types.shared import ErrorObject
@@ -25,7 +31,7 @@ LIFECYCLE = TERMINAL | {"response.created", "response.queued", "response.in_prog
 
 DONE = b"data: [DONE]\n\n"
 OURS = {
-    "Response": {"output_text", "store", "presence_penalty", "frequency_penalty"},
+    "Response": {"output_text", "store", "presence_penalty", "frequency_penalty", "title"},
     "ResponseError": {"type"},
     "ResponseErrorEvent": {"error"},
     "ResponseFunctionCallArgumentsDoneEvent": {"name"},
@@ -33,6 +39,7 @@ OURS = {
 }
 """Fields that these types do not have: OpenAI's OpenAPI document or Open Responses has them (responses-api 5, 8.4)."""
 
+_item_type: TypeAdapter[Any] = TypeAdapter(ConversationItem)
 _event_type: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 
 
@@ -162,6 +169,8 @@ def verify(exchange: Exchange) -> None:
         page = ResponseItemList.model_validate_json(exchange.body, strict=True)
         known(page.data)
         assert [page.data[0].id, page.data[-1].id] == [page.first_id, page.last_id]
+    elif "/conversations" in exchange.path:
+        _verify_conversation(exchange, value)
     elif "/models" in exchange.path:
         for model in value["data"] if value["object"] == "list" else [value]:
             Model.model_validate_json(json.dumps(model), strict=True)
@@ -169,6 +178,25 @@ def verify(exchange: Exchange) -> None:
         assert value == {"id": exchange.path.rpartition("/")[2], "object": "response", "deleted": True}
     else:
         strict_response(exchange.body)
+
+
+def _verify_conversation(exchange: Exchange, value: Any) -> None:
+    kind = Conversation
+    if value.get("object") == "list":
+        kind = ConversationItemList if value["data"] else None
+    elif value.get("object") == "conversation.deleted":
+        kind = ConversationDeletedResource
+    elif value.get("object") != "conversation":
+        item = _item_type.validate_json(exchange.body, strict=True)
+        known(item)
+        return
+    if kind is None:
+        assert value == {"object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False}
+        return
+    found = kind.model_validate_json(exchange.body, strict=True)
+    known(found)
+    if isinstance(found, ConversationItemList):
+        assert [found.data[0].id, found.data[-1].id] == [found.first_id, found.last_id]
 
 
 def compact(data: bytes | str) -> Any:

@@ -373,6 +373,9 @@ THEIRS = {
     "responses_store_max_entries": "LLAMA_ARG_RESPONSES_STORE_MAX_ENTRIES",
     "responses_store_max_bytes": "MLXCEL_RESPONSES_STORE_MAX_BYTES",
     "responses_store_ttl_secs": "LLAMA_ARG_RESPONSES_STORE_TTL_SECS",
+    "conversation_store_max_entries": "LLAMA_ARG_CONVERSATION_STORE_MAX_ENTRIES",
+    "conversation_store_max_bytes": "MLXCEL_CONVERSATION_STORE_MAX_BYTES",
+    "conversation_store_ttl_secs": "LLAMA_ARG_CONVERSATION_STORE_TTL_SECS",
 }
 
 
@@ -384,14 +387,18 @@ def setting(source: str, name: str, value: int) -> AbstractAsyncContextManager[I
     return as_set({}, {variable: str(value)})
 
 
-@requirement("subset:stores", "subset:M41")
+@requirement("subset:stores", "subset:conversation-stores", "subset:M41")
 def test_the_documented_flags_and_variables_are_known_with_their_defaults() -> None:
     known = {field.name: field for field in FIELDS}
     for name, variable in THEIRS.items():
         assert known[name].flag == "--" + name.replace("_", "-")
         assert known[name].environment == (f"ANTIPHON_{name.upper()}", variable)
-    assert store_limits(load_settings({"store": "memory"}, {})) == StoreLimits(1024, 268_435_456, 3600)
+    memory = store_limits(load_settings({"store": "memory"}, {}))
+    assert memory == StoreLimits(1024, 268_435_456, 3600, None, 256, 67_108_864, 3600)
     assert store_limits(load_settings({}, {})) == StoreLimits(None, None, 30 * 86_400)
+    never = {name: 0 for name in THEIRS if name.endswith("ttl_secs")}
+    unbounded = store_limits(load_settings({"store": "memory", **never}, {}))
+    assert (unbounded.ttl_seconds, unbounded.conversation_ttl_seconds) == (None, None)
 
 
 @requirement("subset:stores", "subset:M41")
@@ -430,6 +437,40 @@ async def test_no_bytes_evict_every_response_at_once(source: str) -> None:
     async with setting(source, "responses_store_max_bytes", 0) as app:
         created = await app.create("Hi.")
         assert (await app.client.get(f"/responses/{created['id']}")).status_code == 404
+
+
+async def begun_conversation(app: InProcess) -> str:
+    items = [{"role": "user", "content": "Hi."}]
+    return (await app.client.post("/conversations", json={"items": items})).json()["id"]
+
+
+@requirement("subset:conversation-stores")
+@BOTH_SPELLINGS
+async def test_the_least_recently_used_conversation_gives_way(source: str) -> None:
+    async with setting(source, "conversation_store_max_entries", 2) as app:
+        first, second = [await begun_conversation(app) for _ in (1, 2)]
+        await app.create("Hi.", conversation=first)
+        third = await begun_conversation(app)
+        found = [(await app.client.get(f"/conversations/{one}/items")).status_code for one in (first, second, third)]
+        assert found == [200, 404, 200]
+
+
+@requirement("subset:conversation-stores")
+@BOTH_SPELLINGS
+async def test_no_entries_turn_conversations_off_with_a_clear_error(source: str) -> None:
+    async with setting(source, "conversation_store_max_entries", 0) as app:
+        error = await app.refused(400, "Hi.", conversation="thread")
+        assert "--conversation-store-max-entries 0" in error["message"]
+        assert (await app.create("Hi."))["status"] == "completed"
+
+
+@requirement("subset:conversation-stores")
+@BOTH_SPELLINGS
+async def test_no_bytes_keep_the_route_and_evict_every_transcript_at_once(source: str) -> None:
+    async with setting(source, "conversation_store_max_bytes", 0) as app:
+        identity = await begun_conversation(app)
+        assert identity.startswith("conv_")
+        assert (await app.client.get(f"/conversations/{identity}")).status_code == 404
 
 
 @requirement("subset:stores", "subset:M41")
@@ -523,7 +564,7 @@ async def test_a_conversation_excludes_a_previous_response(api: InProcess) -> No
     for conversation in ("conv_1", {"id": "conv_1"}):
         error = await api.refused(400, "Hi.", conversation=conversation, previous_response_id=earlier["id"])
         assert error["code"] == "mutually_exclusive_parameters"
-        assert (await api.refused(400, "Hi.", conversation=conversation))["param"] == "conversation"
+        assert (await api.refused(404, "Hi.", conversation=conversation))["param"] == "conversation"
 
 
 @requirement("subset:tool-choice", "subset:M9")

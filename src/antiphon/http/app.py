@@ -11,6 +11,7 @@ from antiphon import __version__
 from antiphon.errors import APIError, InternalError, MethodNotAllowedError, NotFoundError
 from antiphon.http.auth import Authenticator
 from antiphon.http.compaction import CompactionRoutes
+from antiphon.http.conversations import ConversationsRoutes
 from antiphon.http.exchange import ASGIScope, Bodies, ClientDisconnectedError, Exchange, Receive, Send
 from antiphon.http.responses import ResponsesRoutes
 from antiphon.http.telemetry import Telemetry
@@ -87,6 +88,8 @@ class Application:
     def _routes(self) -> list[tuple[Route, str, Handler]]:
         responses = ResponsesRoutes(self._service)
         contexts = CompactionRoutes(self._service)
+        conversations = ConversationsRoutes(self._service)
+        conversation, item = "/conversations/{conversation_id}", "/conversations/{conversation_id}/items/{item_id}"
         table: list[tuple[str, str, Handler]] = [
             ("POST", "/responses", responses.create),
             ("POST", "/responses/compact", contexts.compact),
@@ -95,6 +98,14 @@ class Application:
             ("DELETE", "/responses/{response_id}", responses.delete),
             ("POST", "/responses/{response_id}/cancel", responses.cancel),
             ("GET", "/responses/{response_id}/input_items", responses.input_items),
+            ("POST", "/conversations", conversations.create),
+            ("GET", conversation, conversations.retrieve),
+            ("POST", conversation, conversations.update),
+            ("DELETE", conversation, conversations.delete),
+            ("POST", f"{conversation}/items", conversations.add_items),
+            ("GET", f"{conversation}/items", conversations.list_items),
+            ("GET", item, conversations.retrieve_item),
+            ("DELETE", item, conversations.delete_item),
             ("GET", "/models", self._models),
             ("GET", "/models/{model:path}", self._model),
         ]

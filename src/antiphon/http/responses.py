@@ -6,15 +6,13 @@ import asyncio
 
 from antiphon.errors import InvalidRequestError
 from antiphon.http.exchange import Exchange
+from antiphon.http.paging import list_object, read_page
 from antiphon.http.stream import stream_live, stream_replay
-from antiphon.protocol.json import loads
 from antiphon.runtime.runner import Run
 from antiphon.runtime.service import Service
 
 __all__ = ["ResponsesRoutes"]
 
-DEFAULT_LIMIT = 20
-MAX_LIMIT = 100
 WATCH_AFTER_SECONDS = 0.02
 _TRUE = ("true", "True", "1")
 
@@ -85,38 +83,15 @@ class ResponsesRoutes:
 
     async def input_items(self, exchange: Exchange) -> None:
         """`GET /responses/{id}/input_items`: pages by item id; newest first unless `order=asc`."""
-        limit = exchange.query_integer("limit")
-        limit = DEFAULT_LIMIT if limit is None else limit
-        if not 1 <= limit <= MAX_LIMIT:
-            raise InvalidRequestError(
-                f"Invalid 'limit': an integer from 1 to {MAX_LIMIT} is expected, but got {limit}.",
-                param="limit",
-                code="invalid_value",
-            )
-        order = exchange.query("order") or "desc"
-        if order not in ("asc", "desc"):
-            raise InvalidRequestError(
-                f"Invalid value: '{order[:20]}'. Supported values are: 'asc' and 'desc'.",
-                param="order",
-                code="invalid_value",
-            )
+        page = read_page(exchange)
         bodies, has_more = await self._service.input_items(
             exchange.scope,
             exchange.path_parameter("response_id"),
-            newest_first=order == "desc",
-            after=exchange.query("after") or None,
-            limit=limit,
+            newest_first=page.newest_first,
+            after=page.after,
+            limit=page.limit,
         )
-        page = [loads(body) for body in bodies]
-        await exchange.reply_json(
-            {
-                "object": "list",
-                "data": page,
-                "first_id": page[0]["id"] if page else None,
-                "last_id": page[-1]["id"] if page else None,
-                "has_more": has_more,
-            }
-        )
+        await exchange.reply_json(list_object(bodies, has_more))
 
     async def _replay(self, exchange: Exchange, response_id: str) -> None:
         after = exchange.query_integer("starting_after")
