@@ -38,7 +38,9 @@ from antiphon.store.sqlite_rows import FORMAT, IN, OUT, stored_response
 
 __all__ = ["SQLiteStore"]
 
-_SWEEP_STEP = 200
+_SWEEP_STEP = 50
+"""Rows that a sweep removes in one transaction, for which requests wait; each may have a long log."""
+
 _TURNS_A_READ = 32
 _BATCHES_A_READ = 32
 _LONG_LOG = 2000

@@ -18,7 +18,7 @@ from antiphon.store.sqlite_writer import clean_error
 
 __all__ = ["SQLiteRegisters"]
 
-_TENANT_STEP = 200
+_TENANT_STEP = 50
 """Rows of a tenant that are removed in one transaction."""
 
 
