@@ -675,8 +675,8 @@ API: tuple[Requirement, ...] = (
     R("store:fault:end", "faults B2 9", "A stream whose end cannot be stored ends as failed."),
     R("fault:server-killed", "architecture law 4", "After a kill, what was acknowledged is there and nothing hangs."),
     R("ops:metrics:engine", "operations C2", "Deaths and restarts of an engine are counted and logged."),
-    R("api:background", "issue 3", "Responses in the background that outlive a crash.", deferred="The next step."),
-    R("api:resume", "issue 3", "Streams that go on after a crash of the server.", deferred="Comes with that."),
+    R("api:background", "issue 3", "Responses in the background that outlive a crash."),
+    R("api:resume", "issue 3", "Streams that go on after a crash of the server."),
     R(
         "api:conversations",
         "issue 3",
@@ -1555,6 +1555,27 @@ COMPACTION: tuple[Requirement, ...] = (
     R("compaction:endpoint:errors", "responses-api 2.4", "What cannot be compacted is refused, with its param."),
     R("compaction:endpoint:leave", "issue 3", "A client that leaves a compaction stops its engine."),
     R("compaction:faults", "issue 3, Compaction", "An engine that fails or is left over a summary ends the response."),
+    R(
+        "client:openai:compact",
+        "client-contract 3.2",
+        "The openai package compacts, by endpoint, trigger and threshold.",
+    ),
+    R("client:openai:input-tokens", "client-contract 3.2", "The openai package counts the tokens of a request."),
+    R(
+        "client:openai:encrypted-reasoning",
+        "client-contract 3.2",
+        "The openai package brings sealed thinking back in a stateless tool loop.",
+    ),
+    R(
+        "client:agents:compaction",
+        "client-contract 3.4",
+        "The compaction session of the Agents SDK compacts a history that it only names, under a foreign model name.",
+    ),
+    R(
+        "client:agents:encrypted-reasoning",
+        "client-contract 3.4",
+        "An agent without a store keeps its sealed thinking.",
+    ),
     R("count:usage", "responses-api 2.3", "input_tokens equals usage.input_tokens of the same request."),
     R("count:overflow", "responses-api 2.3", "input_tokens counts what is more than the context takes."),
     R("count:errors", "responses-api 2.3", "input_tokens refuses what create refuses, and needs no model."),
@@ -1663,6 +1684,79 @@ CONVERSATIONS: tuple[Requirement, ...] = (
     R("conversations:agents", "client-contract 3.4", "The Agents SDK keeps its sessions in conversations."),
 )
 
+BACKGROUND: tuple[Requirement, ...] = (
+    R(
+        "background:accepted",
+        "issue 3, Background",
+        "It is answered as `queued` at once, and polled to its end.",
+    ),
+    R(
+        "background:events",
+        "client-contract 3.2",
+        "Its events begin created, queued, in_progress; they end with what GET returns.",
+    ),
+    R("background:poll", "issue 3, Background", "GET of a running one is the fold of its durable events."),
+    R("background:cancel", "issue 3, Cancel", "Cancel ends it with its partial output; again it gives the same."),
+    R(
+        "background:cancel-ended",
+        "issue 3, Cancel",
+        "Cancel of one that has ended gives it as it is.",
+        divergence="OpenAI refuses to cancel a completed response; a race with its end would then look like a fault.",
+    ),
+    R("background:cancel-sync", "responses-api 6.3", "Cancel of a synchronous response is a 400."),
+    R("background:cancel-queued", "issue 3, Cancel", "One that waits for a worker is cancelled at once."),
+    R("background:queue", "issue 3, Background", "Workers and queue are bounded, and metrics show both."),
+    R("background:delete", "responses-api 6.3", "One in flight cannot be deleted; a deleted one is a 404 everywhere."),
+    R(
+        "background:store-false",
+        "issue 3, Background",
+        "With `store: false` it is kept for polling after its end, and cannot be chained to.",
+    ),
+    R("background:chain", "responses-api 6.3", "A background response can be continued."),
+    R(
+        "background:restart",
+        "issue 3, Crash",
+        "A stop lets it wait, and the next start goes on with the next number and the same items.",
+    ),
+    R(
+        "replay:numbers",
+        "issue 3, Durable log",
+        "A replay begins after the number that is asked for; -1 is all, the end is empty, a malformed one is a 400.",
+        divergence="OpenAI replays only background responses that were created as streams; here any stored one can be.",
+    ),
+    R("replay:live", "issue 3, Durable log", "A replay of a running response goes on live to its end."),
+    R("replay:readers", "faults B2 2", "Fifty readers of one stream get the same bytes."),
+    R(
+        "replay:cuts",
+        "faults B2 2",
+        "After any cut, what was read and what a resume gives are the stored log.",
+    ),
+    R("replay:expired", "issue 3, Durable log", "A log whose time is over is a 410; its response is still there."),
+    R(
+        "replay:lost",
+        "issue 3, Durable log",
+        "A number past the durable end of a stream that a restart ended is a 400.",
+    ),
+    R("delete:tombstone", "issue 3, Delete", "A deleted response cannot be chained to; descendants keep its words."),
+    R("delete:running-descendant", "issue 3, Delete", "What a running descendant needs outlives its parent."),
+    R("delete:chain", "B22", "`?chain=true` deletes the whole chain with all its branches."),
+    R("delete:chain-running", "B22", "A chain with a running response is left whole."),
+    R("delete:chain-setting", "B22", "`--delete-chain` makes every DELETE one of the chain."),
+    R("fault:kills", "issue 3, Must show 1", "After kills in mixed traffic every promise to a client is kept."),
+    R(
+        "fault:kills-replicas",
+        "issue 3, Must show 1",
+        "The same with two servers over one PostgreSQL database, of which the other takes over.",
+    ),
+    R(
+        "fault:real-resume",
+        "issue 3, Must show 3",
+        "After a kill in mid-sentence the same response goes on as the engine would from the logged tokens.",
+    ),
+    R("fault:real-child-resume", "issue 3, Must show 3", "After a kill of the engine alone the response goes on."),
+    R("clients:openai-node", "client-contract 3.3", "The OpenAI SDK for JavaScript does all flows."),
+)
+
 REQUIREMENTS: tuple[Requirement, ...] = (
     *WIRE,
     *MACHINE,
@@ -1683,4 +1777,5 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *WEBSOCKET,
     *COMPACTION,
     *CONVERSATIONS,
+    *BACKGROUND,
 )

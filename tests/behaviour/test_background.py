@@ -102,7 +102,7 @@ async def test_a_running_one_shows_the_fold_of_its_durable_events(api: InProcess
     await api.client.post(f"/responses/{first['id']}/cancel")
 
 
-@pytest.mark.requirement("api:cancel", "background:cancel")
+@pytest.mark.requirement("background:cancel")
 async def test_cancel_ends_it_with_its_partial_output_and_again_gives_the_same(api: InProcess):
     first = await api.create(SLOW, background=True)
     running = await begun(api, first["id"])
@@ -222,7 +222,7 @@ async def test_fifty_readers_of_one_stream_agree(api: InProcess):
     assert {answer.content for answer in answers} == {(await api.client.get(url)).content}
 
 
-@pytest.mark.requirement("background:restart")
+@pytest.mark.requirement("background:restart", "api:resume")
 async def test_a_stop_lets_it_wait_and_the_next_start_goes_on_with_the_next_number(tmp_path: Path):
     settings = Settings(drain_timeout=0)
     async with inprocess_app(settings=settings, store="sqlite", tmp_path=tmp_path) as api:

@@ -12,8 +12,11 @@ from antiphon.protocol.json import loads
 from antiphon.protocol.sse import SSEParser
 from support.server import running_server
 
+CLOSING = 3
+"""The events that close an open message: of its text, its part and itself."""
 
-@pytest.mark.requirement("fault:server-killed")
+
+@pytest.mark.requirement("fault:server-killed", "replay:lost")
 def test_after_a_kill_stored_responses_are_there_and_a_running_one_has_failed(tmp_path: Path):
     arguments = ["--model", "scripted", "--store", str(tmp_path / "state.db")]
     with (
@@ -27,7 +30,7 @@ def test_after_a_kill_stored_responses_are_there_and_a_running_one_has_failed(tm
             events: list[dict[str, object]] = []
             for chunk in stream.iter_bytes():
                 events += [loads(event.data) for event in parser.feed(chunk)]
-                if any(event["type"] == "response.output_text.delta" for event in events):
+                if len(events) > 40:
                     break
             server.process.kill()
             server.process.wait(10)
@@ -37,6 +40,15 @@ def test_after_a_kill_stored_responses_are_there_and_a_running_one_has_failed(tm
         left = client.get(f"/responses/{running_id}").json()
         assert left["status"] == "failed"
         assert left["error"]["code"] == "server_restarted"
+        frames = SSEParser().feed(client.get(f"/responses/{running_id}?stream=true").content)
+        durable = [loads(frame.data) for frame in frames[:-1]]
+        assert durable[-1]["response"] == left
+        closing = [event["type"] for event in durable].index("error") - CLOSING
+        assert durable[:closing] == events[:closing]
+        lost = client.get(f"/responses/{running_id}?stream=true&starting_after={closing}")
+        assert (lost.status_code, lost.json()["error"]["code"]) == (400, "events_lost")
+        rest = client.get(f"/responses/{running_id}?stream=true&starting_after={closing - 1}")
+        assert [loads(frame.data) for frame in SSEParser().feed(rest.content)[:-1]] == durable[closing:]
         body = {"model": "scripted", "input": "!ECHO", "previous_response_id": kept["id"]}
         assert "remember" in client.post("/responses", json=body).json()["output_text"]
         assert client.delete(f"/responses/{running_id}").json()["deleted"] is True

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
+import json
 import sys
 import tempfile
 from pathlib import Path
 
 from tests.kills.run import Outcome, kill_servers
-from tests.support.postgres import private_cluster
+from tests.support.postgres import cluster
 
 
 def main() -> int:
@@ -18,14 +20,18 @@ def main() -> int:
     parser.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite")
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", type=Path, help="write what was seen to this file")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if given.store == "sqlite":
             outcome = asyncio.run(_run(str(Path(folder) / "state.db"), 1, given.kills, given.seed))
         else:
-            with private_cluster(Path(folder)) as cluster:
-                outcome = asyncio.run(_run(cluster.new_database(), 2, given.kills, given.seed))
+            shared = cluster()
+            database = shared.url(shared.create_database(empty=True))
+            outcome = asyncio.run(_run(database, 2, given.kills, given.seed))
     print(f"{given.store}: {outcome}")
+    if given.json is not None:
+        given.json.write_text(json.dumps(dataclasses.asdict(outcome)))
     for line in outcome.refused:
         print("refused:", line)
     return 1 if outcome.refused else 0
