@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+import functools
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from antiphon.store.base import Store, StoreLimits
-from support.stores import KINDS, Clock, Make, make_store
+from support.stores import KINDS, Clock, Make, make_exact_store, make_store
 
 if TYPE_CHECKING:
     from support.inprocess import InProcess
@@ -35,10 +36,23 @@ def clock() -> Clock:
 @pytest.fixture(params=KINDS)
 async def make(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> AsyncIterator[Make]:
     """Opens a store of each kind with the given limits; it is closed after the test."""
+    async with _maker(functools.partial(make_store, request.param, tmp_path), clock) as open_one:
+        yield open_one
+
+
+@pytest.fixture(params=KINDS)
+async def make_exact(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> AsyncIterator[Make]:
+    """The same for tests that count bytes."""
+    async with _maker(functools.partial(make_exact_store, request.param, tmp_path), clock) as open_one:
+        yield open_one
+
+
+@asynccontextmanager
+async def _maker(make_one: Callable[[StoreLimits, Clock], Store], clock: Clock) -> AsyncGenerator[Make]:
     async with AsyncExitStack() as opened:
 
         async def open_one(**limits: float) -> Store:
-            store = make_store(request.param, tmp_path, StoreLimits(**limits), clock)
+            store = make_one(StoreLimits(**limits), clock)
             await store.open()
             opened.push_async_callback(store.close)
             return store

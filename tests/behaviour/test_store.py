@@ -293,7 +293,8 @@ async def test_a_turn_without_items_is_still_a_turn(store: Store) -> None:
 
 
 @pytest.mark.requirement("store:items:shared")
-async def test_an_item_that_several_responses_name_is_kept_once_and_as_long_as_one_of_them(store: Store) -> None:
+async def test_an_item_that_several_responses_name_is_kept_once_and_as_long_as_one_of_them(make_exact: Make) -> None:
+    store = await make_exact()
     shared = [StoredItem("shared", b"first body")]
     await store.create_finished_response(OURS, begun("a", items=shared), ended("a", items=[]))
     before = await size(store)

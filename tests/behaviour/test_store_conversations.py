@@ -200,8 +200,8 @@ async def test_a_response_that_adds_to_a_conversation_uses_it(make: Make) -> Non
 
 
 @pytest.mark.requirement("store:conversation:limits")
-async def test_the_least_recently_used_conversations_go_when_their_items_are_too_many_bytes(make: Make) -> None:
-    store = await make(max_conversation_bytes=100)
+async def test_the_least_recently_used_conversations_go_when_their_items_are_too_many_bytes(make_exact: Make) -> None:
+    store = await make_exact(max_conversation_bytes=100)
     for name in "abc":
         await store.create_conversation(OURS, talk(name, item(f"in {name}", 30)))
     await store.create_conversation(OURS, talk("empty"))
@@ -275,8 +275,8 @@ async def test_the_id_of_one_that_has_expired_is_free(make: Make, clock: Clock) 
 
 
 @pytest.mark.requirement("store:conversation:ttl")
-async def test_a_sweep_removes_all_conversations_whose_time_is_over(make: Make, clock: Clock) -> None:
-    store = await make(conversation_ttl_seconds=60)
+async def test_a_sweep_removes_all_conversations_whose_time_is_over(make_exact: Make, clock: Clock) -> None:
+    store = await make_exact(conversation_ttl_seconds=60)
     for number in range(250):
         await store.create_conversation(OURS, talk(f"t{number}", item(f"i{number}", 2)))
     clock.now += 30
@@ -288,8 +288,10 @@ async def test_a_sweep_removes_all_conversations_whose_time_is_over(make: Make, 
 
 
 @pytest.mark.requirement("store:conversation:apart")
-async def test_conversations_and_responses_do_not_take_each_others_room(make: Make, clock: Clock) -> None:
-    store = await make(max_entries=2, max_bytes=200, ttl_seconds=1000, max_conversations=2, max_conversation_bytes=5000)
+async def test_conversations_and_responses_do_not_take_each_others_room(make_exact: Make, clock: Clock) -> None:
+    store = await make_exact(
+        max_entries=2, max_bytes=200, ttl_seconds=1000, max_conversations=2, max_conversation_bytes=5000
+    )
     await store.create_conversation(OURS, talk("t", item("large", 4000)))
     for name in "ab":
         await add(store, name)

@@ -17,8 +17,8 @@ async def logged(store: Store, name: str, parent: str | None = None) -> None:
 
 
 @pytest.mark.requirement("store:events:ttl")
-async def test_a_log_goes_its_time_after_the_end_and_the_response_stays(make: Make, clock: Clock) -> None:
-    store = await make(event_ttl_seconds=60)
+async def test_a_log_goes_its_time_after_the_end_and_the_response_stays(make_exact: Make, clock: Clock) -> None:
+    store = await make_exact(event_ttl_seconds=60)
     await logged(store, "a")
     before = await size(store)
     clock.now += 59
@@ -85,8 +85,8 @@ async def test_without_a_limit_logs_stay(make: Make, clock: Clock) -> None:
 
 
 @pytest.mark.requirement("store:events:ttl")
-async def test_bytes_that_a_log_gave_back_make_room_for_others(make: Make, clock: Clock) -> None:
-    store = await make(event_ttl_seconds=60, max_bytes=400)
+async def test_bytes_that_a_log_gave_back_make_room_for_others(make_exact: Make, clock: Clock) -> None:
+    store = await make_exact(event_ttl_seconds=60, max_bytes=400)
     for name in "ab":
         await store.create_finished_response(OURS, begun(name), ended(name, events=[batch(0, b"e" * 100)]))
     clock.now += 60

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 from antiphon.errors import APIError
 from antiphon.store.base import IdempotencyRecord, NewConversation, NewResponse, Store, StoredItem, StoreLimits
 from support.store_model import ModelStore, RefusedError
-from support.stores import KINDS, OURS, Clock, batch, begun, ended, make_store
+from support.stores import KINDS, OURS, Clock, batch, begun, ended, make_exact_store
 
 T = TypeVar("T")
 SHARED = [StoredItem(f"shared{number}", b"s" * (number + 5)) for number in range(3)]
@@ -68,7 +68,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
     ) -> None:
         limits = StoreLimits(entries, size, ttl, events, talks, talk_size, talk_ttl)
         self.model = ModelStore(limits, self.clock)
-        self.store = make_store(self.kind, Path(self.folder.name), limits, self.clock)
+        self.store = make_exact_store(self.kind, Path(self.folder.name), limits, self.clock)
         self.do(lambda store: store.open())
 
     def teardown(self) -> None:
@@ -292,7 +292,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
         self.do(lambda store: store.sweep(self.clock()))
         self.model.sweep()
 
-    @precondition(lambda self: self.kind != "memory")
+    @precondition(lambda self: not self.kind.endswith("memory"))
     @rule()
     def reopen(self) -> None:
         self.do(lambda store: store.close())

@@ -40,6 +40,7 @@ HEADINGS: Mapping[str, str] = {
     "PROJECT": "The project",
     "RESUME": "Going on after a crash",
     "WEBSOCKET": "The WebSocket mode",
+    "KEYS": "Keys, tenants and encryption",
 }
 
 

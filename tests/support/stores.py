@@ -19,6 +19,8 @@ from antiphon.store.base import (
     StoreLimits,
 )
 from antiphon.store.memory import MemoryStore
+from antiphon.store.sealed import SealedStore
+from antiphon.store.sealing import DataKey, MasterKey
 from antiphon.store.sqlite import SQLiteStore
 
 Make = Callable[..., Awaitable[Store]]
@@ -47,7 +49,43 @@ def _sqlite(folder: Path, limits: StoreLimits, clock: Clock) -> Store:
     return SQLiteStore(folder / "state" / "a.db", limits, clock)
 
 
-MAKERS: dict[str, Callable[[Path, StoreLimits, Clock], Store]] = {"memory": _memory, "sqlite": _sqlite}
+MASTER = MasterKey(bytes(range(32)))
+"""The key of the stores that are sealed."""
+
+
+class _Turned(DataKey):
+    """Turns bits over instead of sealing, so that a body keeps its size."""
+
+    _TABLE = bytes(255 - byte for byte in range(256))
+
+    def seal(self, kind: str, identity: str, body: bytes) -> bytes:
+        return body.translate(self._TABLE)
+
+    open = seal
+
+    def seal_named(self, kind: str, identity: str, body: bytes) -> bytes:
+        return self.seal(kind, identity, body)
+
+    def open_named(self, kind: str, sealed: bytes, identity: str | None = None) -> bytes:
+        return self.seal(kind, "", sealed)
+
+
+class _TurningMaster(MasterKey):
+    def unwrap(self, tenant: str, wrapped: bytes) -> DataKey:
+        super().unwrap(tenant, wrapped)
+        return _Turned(tenant, b"")
+
+
+def _sealed(within: Callable[[Path, StoreLimits, Clock], Store]) -> Callable[[Path, StoreLimits, Clock], Store]:
+    return lambda folder, limits, clock: SealedStore(within(folder, limits, clock), MASTER, clock)
+
+
+MAKERS: dict[str, Callable[[Path, StoreLimits, Clock], Store]] = {
+    "memory": _memory,
+    "sqlite": _sqlite,
+    "sealed-memory": _sealed(_memory),
+    "sealed-sqlite": _sealed(_sqlite),
+}
 """How to make a store of each kind, empty and not opened; the tests that all stores share run for each of them."""
 
 KINDS = tuple(MAKERS)
@@ -56,6 +94,19 @@ KINDS = tuple(MAKERS)
 def make_store(kind: str, folder: Path, limits: StoreLimits, clock: Clock) -> Store:
     """A store of a kind, not opened; what it keeps lies in the folder, or is its own by the folder's name."""
     return MAKERS[kind](folder, limits, clock)
+
+
+def make_exact_store(kind: str, folder: Path, limits: StoreLimits, clock: Clock) -> Store:
+    """The same for tests that count bytes: one that is sealed keeps the size of what it seals."""
+    store = make_store(kind, folder, limits, clock)
+    if isinstance(store, SealedStore):
+        return SealedStore(store.inner, _TurningMaster(bytes(range(32))), clock)
+    return store
+
+
+def wrapped_key(tenant: str) -> bytes:
+    """A key of a tenant as a store keeps it, which a store that is sealed can use."""
+    return MASTER.new_data_key(tenant)
 
 
 def writing_connection(store: SQLiteStore) -> sqlite3.Connection:
