@@ -55,6 +55,16 @@ def target(request: pytest.FixtureRequest) -> Target:
     return request.getfixturevalue(request.param)
 
 
+@pytest.fixture
+async def async_scripted(scripted_server: str) -> AsyncIterator[openai.AsyncOpenAI]:
+    """The async client of the scripted model."""
+    recorder = AsyncRecorder()
+    http = httpx2.AsyncClient(transport=recorder, timeout=90)
+    async with openai.AsyncOpenAI(base_url=scripted_server, api_key=KEY, max_retries=0, http_client=http) as client:
+        yield client
+    recorder.verify()
+
+
 @pytest.fixture(params=["scripted", "real"])
 async def async_target(request: pytest.FixtureRequest) -> AsyncIterator[tuple[openai.AsyncOpenAI, str]]:
     """The async client and a model, on the one and on the other."""

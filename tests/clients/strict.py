@@ -20,7 +20,9 @@ from openai.types.conversations import (
     ConversationItemList,
 )
 from openai.types.model import Model
-from openai.types.responses import Response, ResponseItemList, ResponseStreamEvent
+from openai.types.responses import Response, ResponseInputMessageItem, ResponseItemList, ResponseStreamEvent
+from openai.types.responses.compacted_response import CompactedResponse
+from openai.types.responses.input_token_count_response import InputTokenCountResponse
 from openai.types.shared import ErrorObject
 from pydantic import BaseModel, TypeAdapter
 
@@ -171,6 +173,10 @@ def verify(exchange: Exchange) -> None:
         assert [page.data[0].id, page.data[-1].id] == [page.first_id, page.last_id]
     elif "/conversations" in exchange.path:
         _verify_conversation(exchange, value)
+    elif exchange.path.endswith("/compact"):
+        strict_compacted(value)
+    elif exchange.path.endswith("/input_tokens"):
+        known(InputTokenCountResponse.model_validate_json(exchange.body, strict=True))
     elif "/models" in exchange.path:
         for model in value["data"] if value["object"] == "list" else [value]:
             Model.model_validate_json(json.dumps(model), strict=True)
@@ -217,6 +223,22 @@ def known(value: Any) -> None:
     elif isinstance(value, list):
         for entry in value:
             known(entry)
+
+
+def strict_compacted(value: Any) -> CompactedResponse:
+    """The compacted context of its JSON: the user's messages, and one compaction item after them.
+
+    The package types the messages under `output` as the assistant's: these are held against the type of listed input.
+    """
+    *messages, item = value["output"]
+    for message in messages:
+        known(ResponseInputMessageItem.model_validate_json(json.dumps(message), strict=True))
+        assert (message["type"], message["role"]) == ("message", "user")
+    compacted = CompactedResponse.model_validate_json(json.dumps({**value, "output": [item]}), strict=True)
+    known(compacted)
+    assert item["type"] == "compaction"
+    assert compacted.usage.total_tokens == compacted.usage.input_tokens + compacted.usage.output_tokens
+    return compacted
 
 
 def strict_response(data: bytes | str) -> Response:
