@@ -160,8 +160,8 @@ def connect(path: Path, *, read_only: bool = False, wait: bool = True) -> sqlite
             connection.execute("PRAGMA journal_mode = WAL")
             # FULL, since what was acknowledged must survive a power cut too; group commit makes it affordable.
             connection.execute("PRAGMA synchronous = FULL")
-            # What is deleted is overwritten where its page is written anyway: a tenant's key must not outlive it.
-            connection.execute("PRAGMA secure_delete = FAST")
+            # What is deleted is overwritten: neither a tenant's key nor a body may stay in a page that is free.
+            connection.execute("PRAGMA secure_delete = ON")
             connection.execute(f"PRAGMA journal_size_limit = {64 * 1024 * 1024}")
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
