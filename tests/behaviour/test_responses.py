@@ -404,4 +404,4 @@ async def test_truncation_auto_drops_from_the_beginning_and_disabled_is_a_400():
 @pytest.mark.requirement("api:application")
 async def test_the_application_refuses_what_is_not_http(api: InProcess):
     with pytest.raises(NotImplementedError):
-        await create_app(api.service)({"type": "websocket"}, None, None)  # type: ignore[arg-type]
+        await create_app(api.service)({"type": "lifespan"}, None, None)  # type: ignore[arg-type]

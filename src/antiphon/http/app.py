@@ -15,6 +15,7 @@ from antiphon.http.conversations import ConversationsRoutes
 from antiphon.http.exchange import ASGIScope, Bodies, ClientDisconnectedError, Exchange, Receive, Send
 from antiphon.http.responses import ResponsesRoutes
 from antiphon.http.telemetry import Telemetry
+from antiphon.http.websocket import WebSockets
 from antiphon.protocol.json import quoted
 from antiphon.runtime.keys import KeyRing
 from antiphon.runtime.service import Service
@@ -36,15 +37,19 @@ class Application:
         self._telemetry = telemetry
         self._limits = service.limits
         self._authenticator = Authenticator(service.settings, KeyRing(keys or service.store), self._limits)
-        self._bodies = Bodies(service.settings.max_body_bytes, service.settings.max_buffered_bytes)
+        self.bodies = Bodies(service.settings.max_body_bytes, service.settings.max_buffered_bytes)
+        self.sockets = WebSockets(service, self._authenticator, self.bodies, telemetry)
         self._started_at = int(time.time())
         self._table = self._routes()
 
     async def __call__(self, asgi: ASGIScope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Answer one request, or take one WebSocket connection."""
+        if asgi["type"] == "websocket":
+            await self.sockets(asgi, receive, send)
+            return
         if asgi["type"] != "http":
             raise NotImplementedError(asgi["type"])
-        exchange = Exchange(asgi, receive, send, self._bodies)
+        exchange = Exchange(asgi, receive, send, self.bodies)
         name = "none"
         try:
             if asgi["path"] not in OPEN_PATHS:

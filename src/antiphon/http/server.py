@@ -10,7 +10,8 @@ import socket
 import sys
 import time
 from collections.abc import Generator
-from typing import Protocol
+from functools import partial
+from typing import Protocol, cast
 
 import structlog
 import uvicorn
@@ -21,6 +22,7 @@ from antiphon.errors import ConfigurationError
 from antiphon.http.app import Application, create_app
 from antiphon.http.connection import BoundedProtocol, watch
 from antiphon.http.signals import StopSignals
+from antiphon.http.socket import Socket, SocketLimits
 from antiphon.http.telemetry import Telemetry
 from antiphon.runtime.service import Service
 from antiphon.settings import Settings
@@ -105,7 +107,8 @@ async def _serve(
     registry = build_registry(settings, telemetry.engine_event)
     store = open_store(settings)
     service = Service(settings, registry, store, telemetry)
-    server = _Server(_config(create_app(service, telemetry, keys)))
+    app = create_app(service, telemetry, keys)
+    server = _Server(_config(app, settings))
     began: dict[str, float] = {}
 
     def loading(model: str) -> None:
@@ -128,7 +131,9 @@ async def _serve(
                 _tune_collector()
                 announce.started(_base_url(settings, listener), registry.names(), describe(store, settings))
                 await asyncio.wait({serving, told}, return_when=asyncio.FIRST_COMPLETED)
+                app.sockets.stop()
                 await _drain(service, signals, announce)
+            app.sockets.stop()
             await _close_connections(server, serving, signals)
         finally:
             server.should_exit = True
@@ -139,11 +144,12 @@ async def _serve(
             await service.close()
 
 
-def _config(app: Application) -> uvicorn.Config:
+def _config(app: Application, settings: Settings) -> uvicorn.Config:
+    sockets = partial(Socket, SocketLimits(app.bodies, settings.keep_alive_seconds))
     return uvicorn.Config(
         app,
         http=BoundedProtocol,
-        ws="none",
+        ws=cast(type[asyncio.Protocol], sockets),
         lifespan="off",
         access_log=False,
         log_config=None,

@@ -205,7 +205,9 @@ def error_frame(error: APIError, stream_id: str | None = None) -> bytes:
     body = _ErrorBody(error.type, error.code or error.type, error.message, error.param)
     if error.retry_after is not None:
         body.headers = {"retry-after": str(max(1, math.ceil(error.retry_after)))}
-    return encode(_ErrorFrame(error.http_status, _lane(stream_id), body))
+    # Over HTTP an id that is not there is a 404; here it asks the client to send the whole history (responses-api 7).
+    status = 400 if error.code == "previous_response_not_found" else error.http_status
+    return encode(_ErrorFrame(status, _lane(stream_id), body))
 
 
 def lane_suffix(stream_id: str | None) -> bytes:

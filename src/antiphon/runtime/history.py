@@ -12,15 +12,16 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.prompt.compaction import unanswered
 from antiphon.prompt.messages import EMPTY, CompactedContext, Conversation, MessageBuilder, PromptItem, join
 from antiphon.protocol.items import CustomToolCall, FunctionCall, decode_stored_item
 from antiphon.runtime.codec import Codec
 from antiphon.runtime.unseal import unseal
-from antiphon.store.base import ChainTurn, Scope, Store
+from antiphon.store.base import ChainTurn, Scope, Store, StoredItem
 
-__all__ = ["History", "Turn", "convert", "convert_turn", "joined_turn", "open_calls"]
+__all__ = ["History", "Turn", "convert", "convert_turn", "joined_turn", "open_calls", "unstored_turn"]
 
 MAX_CACHED_CHARACTERS = 64 * 1024 * 1024
 
@@ -33,6 +34,9 @@ class Turn(Struct):
 
     `converted` is what of its items is messages already; `output` is the rest with its blobs opened, which is converted
     when someone asks, since most responses are never chained to.
+
+    Of a history whose end no store has, `rows` are its items after those of `base`, the last response of it that a
+    store has; whoever is stored after it is stored with them.
     """
 
     id: str
@@ -41,6 +45,10 @@ class Turn(Struct):
     output: Sequence[PromptItem]
     open_calls: tuple[str, ...]
     size: int
+    stored: bool = True
+    base: str | None = None
+    rows: Sequence[StoredItem] = ()
+    title: str | None = None
 
     @property
     def conversation(self) -> Conversation:
@@ -148,6 +156,21 @@ def joined_turn(turns: Sequence[Turn]) -> Turn:
     last = turns[-1]
     conversation = join([turn.conversation for turn in turns])
     return Turn(last.id, last.parent_id, conversation, (), last.open_calls, sum(turn.size for turn in turns))
+
+
+def unstored_turn(turn: Turn, before: Turn | None, rows: Sequence[StoredItem], title: str | None) -> Turn:
+    """The joined history `turn`, after `before`, whose last response no store has; `rows` are that one's items."""
+    size = sum(len(row.body) for row in rows)
+    if before is None:
+        return replace(turn, stored=False, rows=rows, size=size, title=title)
+    return replace(
+        turn,
+        stored=False,
+        base=before.id if before.stored else before.base,
+        rows=[*before.rows, *rows],
+        size=before.size + size,
+        title=before.title or title,
+    )
 
 
 async def convert_turn(codec: Codec, scope: Scope, row: ChainTurn, before: Conversation) -> Turn:

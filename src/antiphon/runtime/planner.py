@@ -32,7 +32,7 @@ from antiphon.runtime.runner import RunPlan
 from antiphon.runtime.titles import title
 from antiphon.runtime.unseal import REASONING, unseal
 from antiphon.settings import Settings
-from antiphon.store.base import Scope, Store
+from antiphon.store.base import Scope, Store, StoredItem
 
 __all__ = ["Planner", "Reading", "ResumePlan", "persistence_off", "previous_not_found", "require_store"]
 
@@ -120,8 +120,9 @@ class Planner:
         model, engine = self.limits.resolve(scope, request.model)
         if not engine.ready and not await engine.wait_ready(patience):
             raise EngineUnavailableError("The model is being loaded. Please try again later.", retry_after=2.0)
-        past = _Past(parent)
-        if parent is None:
+        if parent is not None:
+            past = _Past(parent, title=parent.title)
+        else:
             past = await self._load(scope, request, resumed)
         before = past.turn
         limit = self.settings.max_body_bytes
@@ -165,6 +166,7 @@ class Planner:
         self._observer.prompt_prepared(engine.name, time.monotonic() - began)
         kept = request.store or request.background
         store = self.store if kept else None
+        parent_id, earlier_rows = await self._chained_to(scope, request, parent, store)
         response = begun or open_response(
             request,
             stored=store is not None and request.store,
@@ -181,7 +183,9 @@ class Planner:
             response=response,
             own=reading.new,
             before=reading.before,
-            input_items=stored_items(reading.own) if store is not None else [],
+            input_items=[*earlier_rows, *stored_items(reading.own)] if store is not None else [],
+            items=reading.own if store is None else (),
+            parent_id=parent_id,
             stream=request.stream,
             dialect=resumed.dialect if resumed is not None else self.settings.dialect,
             logprobs=LOGPROBS in request.include,
@@ -194,6 +198,21 @@ class Planner:
             seal=self._seal(scope) if ENCRYPTED_REASONING in request.include else None,
             compaction=compaction,
         )
+
+    async def _chained_to(
+        self, scope: Scope, request: CreateResponse, parent: Turn | None, store: Store | None
+    ) -> tuple[str | None, Sequence[StoredItem]]:
+        """The response that a row follows, and the items between the two that no store has.
+
+        Raises:
+            NotFoundError: the last response of that history that a store had was deleted.
+        """
+        named = request.previous_response_id
+        if parent is None or parent.stored or store is None:
+            return named, ()
+        if parent.base is not None and await store.get_response(scope, parent.base) is None:
+            raise previous_not_found(named or parent.id)
+        return parent.base, parent.rows
 
     async def count(self, scope: Scope, request: CreateResponse) -> int:
         """The input tokens that the request would have.

@@ -30,11 +30,12 @@ from antiphon.protocol.json import encode
 from antiphon.protocol.response import ERROR_CODES, Response, ResponseError
 from antiphon.runtime.codec import Codec
 from antiphon.runtime.compaction import Compaction, added
-from antiphon.runtime.history import Turn, joined_turn, open_calls
+from antiphon.runtime.history import Turn, joined_turn, open_calls, unstored_turn
 from antiphon.runtime.inputs import stored_items
 from antiphon.runtime.journal import Journal, batch_of
 from antiphon.runtime.live import LiveLog
 from antiphon.runtime.observer import Observer
+from antiphon.runtime.titles import title
 from antiphon.runtime.unseal import unseal_known
 from antiphon.store.base import (
     FinishedResponse,
@@ -65,8 +66,9 @@ CANCELLED, STEERED, DETACHED, MOVED = "cancelled", "steered", "detached", "moved
 class RunPlan(Struct):
     """All that a run needs, after every check.
 
-    `own` are the request's items as messages, after what the history left open, and `input_items` their rows; `before`
-    is that history. `store` is None where nothing of the response is kept. `begun` says that it has a row before it
+    `own` are the request's items as messages, after what the history left open, and `input_items` their rows, or where
+    nothing is kept `items` they themselves; `before` is that history, and `parent_id` the response that the row
+    follows. `store` is None where nothing of the response is kept. `begun` says that it has a row before it
     ends; `resume` is what another server needs to run it, and `keep_seconds` how long a temporary one is kept. `seal`
     makes `encrypted_content` of thinking. `compaction` is done before the turn, or instead of it.
     """
@@ -78,6 +80,8 @@ class RunPlan(Struct):
     own: Conversation
     before: Turn | None
     input_items: list[StoredItem]
+    items: Sequence[Item]
+    parent_id: str | None
     stream: bool
     dialect: str
     logprobs: bool
@@ -278,8 +282,13 @@ class Run:
 
     def ended_turn(self) -> Turn:
         """The whole history up to this response, which must have ended, as the one to continue."""
-        before = self.plan.before
-        return self.own_turn() if before is None else joined_turn([before, self.own_turn()])
+        plan = self.plan
+        before, own = plan.before, self.own_turn()
+        turn = own if before is None else joined_turn([before, own])
+        if plan.store is None:
+            rows = stored_items([*plan.items, *output_items(plan.response)])
+            return unstored_turn(turn, before, rows, title(plan.items))
+        return turn
 
     def finished_row(self) -> FinishedResponse:
         """The end of the response as the store takes it."""
@@ -456,7 +465,7 @@ class Run:
         begun = self.journal is not None
         return NewResponse(
             id=response.id,
-            parent_id=response.previous_response_id,
+            parent_id=plan.parent_id,
             status="queued" if plan.background else "in_progress",
             created_at=response.created_at,
             snapshot=snapshot,

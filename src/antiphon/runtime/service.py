@@ -175,8 +175,8 @@ class Service:
         give_back = self._enter(request)
         held = ExitStack()
         try:
-            parent_id = request.previous_response_id
-            if self.store is not None and parent is None and parent_id is not None and is_id("resp", parent_id):
+            parent_id = request.previous_response_id if parent is None or parent.stored else parent.base
+            if self.store is not None and parent_id is not None and is_id("resp", parent_id):
                 held.enter_context(self.store.retain(scope, parent_id))
             plan = await self.planner.plan(scope, request, body=body if isinstance(body, bytes) else b"", parent=parent)
             if idempotency is not None and plan.store is not None:
@@ -365,7 +365,9 @@ class Service:
         if plan.store is None or run.moved:
             return
         if run.refused is None:
-            if self._history is not None and plan.response.store:
+            # The turns of a chain follow each other as its rows do.
+            chained = plan.parent_id == plan.response.previous_response_id
+            if self._history is not None and plan.response.store and chained:
                 self._history.remember(plan.scope, run.own_turn())
         elif plan.begun and self._upkeep is not None:
             self._upkeep.owe(plan.scope, run.finished_row())

@@ -160,6 +160,8 @@ def test_an_error_frame_has_a_status_a_code_and_its_lane():
     assert json.loads(error_frame(InvalidRequestError("No.")))["error"]["code"] == "invalid_request_error"
     typed = ResponseWsError.model_validate_json(error_frame(NotFoundError("None."), "one"), strict=True)
     assert (typed.status, typed.stream_id, typed.error.code) == (404, "one", "not_found")
+    uncached = json.loads(error_frame(NotFoundError("None.", code="previous_response_not_found")))
+    assert uncached["status"] == 400
 
 
 SUBMISSION = Submission("steer_1", "resp_1", b'[{"type":"message","role":"user","content":"more"}]', [])
