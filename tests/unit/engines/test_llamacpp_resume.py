@@ -19,7 +19,7 @@ from antiphon.engines.llamacpp.engine import LlamaCppEngine
 from antiphon.engines.llamacpp.identity import fingerprint
 from antiphon.engines.llamacpp.turn import TurnReader
 from antiphon.engines.llamacpp.wire import Candidate, Chunk
-from antiphon.machine.deltas import Delta, ReasoningDelta, TextDelta, ToolCallDelta
+from antiphon.machine.deltas import Delta, ReasoningDelta, Stop, TextDelta, TokenUsage, ToolCallDelta
 from antiphon.machine.reasoning import ReasoningSplitter
 from antiphon.prompt.dialects import CallParser
 from antiphon.prompt.prompt import Prompt, ResolvedChoice, Sampling
@@ -97,6 +97,13 @@ def test_tokens_whose_text_is_kept_back_are_drawn_again() -> None:
     assert reader.generated == 1
     reader.read([Chunk("", [2], tokens_predicted=1), Chunk("bc", [3], tokens_predicted=2)])
     assert sampled == Sampled([1, 2, 3], ["a", "bc"], 3)
+
+
+@pytest.mark.requirement("resume:local", "engine:usage")
+def test_a_turn_that_had_ended_with_its_call_ends_again_with_its_usage() -> None:
+    text = '<think>hm</think><tool_call>{"name": "f", "arguments": {}}'
+    deltas = reader_of(Sampled([1, 2], [text], 2, 1), one_call=True).replay()
+    assert deltas[-1] == Stop("stop", TokenUsage(9, 2, reasoning_tokens=1))
 
 
 @pytest.mark.requirement("resume:local", "engine:logprobs")

@@ -320,6 +320,13 @@ def test_log_probabilities_stay_with_their_part_of_the_text() -> None:
 
 
 @pytest.mark.requirement("resume:suppress")
+def test_log_probabilities_without_text_are_known_again_by_their_number() -> None:
+    turn = [TextDelta("a", [entry("a")]), TextDelta("", [entry("x")]), TextDelta("", [entry("y")])]
+    for count in range(1, 4):
+        assert run_again(held_log(turn[:count]), turn) == turn[count:]
+
+
+@pytest.mark.requirement("resume:suppress")
 def test_a_suppressor_of_an_empty_log_passes_everything() -> None:
     suppressor = Suppressor(segments_of([]))
     assert not suppressor.caught_up
