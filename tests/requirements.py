@@ -1204,6 +1204,8 @@ KEYS: tuple[Requirement, ...] = (
         "The master key comes from a file or a setting and is never repeated.",
     ),
     R("encryption:open", "issue 3, Encryption", "A store opens with its own master key and not otherwise."),
+    R("encryption:files", "issue 3, Encryption", "What was said is nowhere in the files, and there after a restart."),
+    R("encryption:memory", "issue 3, Encryption", "A store in memory is not sealed, since it is not at rest."),
     R(
         "encryption:tenant:delete",
         "issue 3, Encryption",
@@ -1696,6 +1698,7 @@ BACKGROUND: tuple[Requirement, ...] = (
         "Its events begin created, queued, in_progress; they end with what GET returns.",
     ),
     R("background:poll", "issue 3, Background", "GET of a running one is the fold of its durable events."),
+    R("background:poll-race", "issue 3, Background", "A poll that meets the end half way gives the ended response."),
     R("background:cancel", "issue 3, Cancel", "Cancel ends it with its partial output; again it gives the same."),
     R(
         "background:cancel-ended",

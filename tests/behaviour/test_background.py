@@ -12,7 +12,9 @@ import pytest
 
 from antiphon.protocol.response import TERMINAL_STATUSES
 from antiphon.protocol.sse import SSEParser
+from antiphon.runtime.recovery import stored_response
 from antiphon.settings import Settings
+from antiphon.store.base import Scope
 from support.inprocess import InProcess, inprocess_app, sse_events
 
 SLOW = "!SLOW 20\n!COUNT 3000"
@@ -242,3 +244,14 @@ async def test_a_stop_lets_it_wait_and_the_next_start_goes_on_with_the_next_numb
     deltas = [event["delta"] for event in events if event["type"] == "response.output_text.delta"]
     assert "".join(deltas) == last["output"][0]["content"][0]["text"]
     assert len({event["item_id"] for event in events if "item_id" in event}) == 1
+
+
+@pytest.mark.requirement("background:poll-race")
+async def test_a_poll_that_meets_the_end_half_way_gives_the_ended_response(api: InProcess):
+    first = await api.create("!COUNT 100", background=True)
+    last = await ended(api, first["id"])
+    store = api.service.store
+    assert store is not None
+    batches = await store.events(Scope("default"), first["id"])
+    # The row was read before the end, the events after it.
+    assert msgspec.json.decode(stored_response(batches, b"{}")) == last

@@ -102,8 +102,13 @@ async def kill_servers(
                 victim.kill()
                 await asyncio.to_thread(victim.start)
             since = time.monotonic() if replicas == 1 else died_at
-            await ledger.check(clients.one, since)
-            await traffic.check_conversations(clients.one())
+            try:
+                await ledger.check(clients.one, since)
+                await traffic.check_conversations(clients.one())
+            except AssertionError:
+                for server in servers:
+                    told("".join(server.lines[-60:]))
+                raise
             told(f"kill {number}: {ledger.checked} responses checked")
         await clients.close()
     return Outcome(

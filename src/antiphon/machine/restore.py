@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.machine.assembler import CUSTOM, FUNCTION, REASONING, REFUSAL, TEXT, Assembler, Standing
+from antiphon.machine.fold import fold
 from antiphon.machine.log import EventLog, frame_parts
 from antiphon.machine.suppressor import Suppressor, segments_of
 from antiphon.protocol import events as e
@@ -22,7 +23,7 @@ from antiphon.protocol.items import CustomToolCall, FunctionCall
 from antiphon.protocol.parts import Logprob, Refusal, StreamLogprob, TopLogprob
 from antiphon.protocol.response import Response
 
-__all__ = ["Restored", "restore"]
+__all__ = ["Restored", "fold_frames", "restore"]
 
 _ADDED = e.OutputItemAdded.TYPE.encode()
 _DONE = e.OutputItemDone.TYPE.encode()
@@ -105,6 +106,11 @@ def restore(
     )
     assembler.take_up(standing)
     return Restored(log, assembler)
+
+
+def fold_frames(frames: Sequence[bytes]) -> Response:
+    """The response that the first frames of a log add up to, wherever they end; there must be at least one."""
+    return fold(event for _, event in _events(frames))
 
 
 def _events(frames: Sequence[bytes]) -> Iterator[tuple[bytes, Any]]:

@@ -14,7 +14,7 @@ import msgspec
 
 from antiphon.errors import APIError
 from antiphon.machine.log import EventLog
-from antiphon.machine.restore import restore
+from antiphon.machine.restore import fold_frames, restore
 from antiphon.protocol.json import encode
 from antiphon.protocol.request import decode_create_response
 from antiphon.protocol.response import Response, ResponseError, decode_response
@@ -46,7 +46,7 @@ def stored_response(batches: list[EventBatch], snapshot: bytes) -> bytes:
     """The JSON of a running response: the fold of its durable events."""
     if not batches:
         return snapshot
-    return encode(restore(frames_of(batches)).log.snapshot())
+    return encode(fold_frames(frames_of(batches)))
 
 
 class Recovery:
@@ -99,7 +99,7 @@ class Recovery:
         batches = await self._store.events(scope, row.id)
         sampled = sampled_of(batches)
         request = decode_create_response(resumed.request)
-        begun = restore(frames_of(batches)).log.snapshot()
+        begun = fold_frames(frames_of(batches))
         try:
             plan = await self._planner.plan(scope, request, begun=begun, resumed=resumed, patience=patience)
         except APIError as error:
