@@ -82,6 +82,22 @@ async def test_times_of_all_lengths_are_kept_side_by_side(make: Make, clock: Clo
 
 
 @pytest.mark.requirement("store:temporary")
+async def test_the_order_of_ends_counts_and_not_that_of_beginnings(store: Store, clock: Clock) -> None:
+    for name in "abc":
+        await temporary(store, name, 60)
+    for name in "cab":
+        await store.finish_response(OURS, ended(name))
+        clock.now += 10
+    assert await there(store, *"abc") == ["a", "b", "c"]
+    clock.now += 30
+    assert await there(store, *"abc") == ["a", "b"]
+    clock.now += 10
+    assert await there(store, *"abc") == ["b"]
+    clock.now += 10
+    assert await there(store, *"abc") == []
+
+
+@pytest.mark.requirement("store:temporary")
 async def test_it_counts_and_is_evicted_as_any_other(make: Make) -> None:
     store = await make(max_entries=2)
     await temporary(store, "a", 600)

@@ -8,10 +8,10 @@ import weakref
 
 import pytest
 
-from antiphon.store.base import StoreLimits
+from antiphon.store.base import IdempotencyRecord, StoreLimits
 from antiphon.store.memory import MemoryStore
 from antiphon.store.memory_rows import ResponseRow
-from support.stores import OURS, Clock, add, begun, ended
+from support.stores import OURS, Clock, add, batch, begun, ended
 
 
 class WatchedRow(ResponseRow):
@@ -23,14 +23,40 @@ class WatchedRow(ResponseRow):
 @pytest.mark.requirement("store:memory:forgets")
 async def test_rows_that_were_removed_are_not_held_until_they_would_expire(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("antiphon.store.memory.ResponseRow", WatchedRow)
-    store = MemoryStore(StoreLimits(max_entries=2, ttl_seconds=3600), Clock())
+    store = MemoryStore(StoreLimits(max_entries=2, ttl_seconds=3600, event_ttl_seconds=3600), Clock())
     watched: list[weakref.ref[WatchedRow]] = []
     for number in range(20):
-        await store.create_response(OURS, begun(f"r{number}"))
-        watched.append(weakref.ref(store._rows["ours", f"r{number}"]))
-        await store.finish_response(OURS, ended(f"r{number}"))
+        name = f"r{number}"
+        keep_seconds = float(number) if number % 3 == 0 else None
+        await store.create_response(OURS, begun(name, conversation_id="t", keep_seconds=keep_seconds))
+        watched.append(weakref.ref(store._rows["ours", name]))
+        await store.finish_response(OURS, ended(name, events=[batch(0, b"e0")]))
     gc.collect()
     assert sum(reference() is not None for reference in watched) == 2
+
+
+@pytest.mark.requirement("store:memory:forgets", "store:lease:plan")
+async def test_what_only_a_running_response_needs_goes_with_its_end() -> None:
+    store = MemoryStore(StoreLimits())
+    await store.create_response(OURS, begun("a", plan=b"all that it takes", conversation_id="t"))
+    await store.finish_response(OURS, ended("a"))
+    assert store._rows["ours", "a"].plan == b""
+    assert (store._running, store._locked) == ({}, {})
+
+
+@pytest.mark.requirement("store:memory:forgets", "store:idempotency:expired")
+async def test_records_of_idempotency_keys_go_as_new_ones_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("antiphon.store.memory_registers.MOST_RECORDS", 10)
+    clock = Clock()
+    store = MemoryStore(StoreLimits(max_entries=2), clock, clock)
+    for number in range(30):
+        kept = IdempotencyRecord(f"k{number}", b"digest", f"r{number}", clock() + 4.5)
+        await store.create_finished_response(OURS, begun(f"r{number}", idempotency=kept), ended(f"r{number}"))
+        clock.now += 1 if number < 20 else 0
+        assert len(store._records) <= 10
+        if number == 19:
+            assert len(store._records) == 5
+    assert [key for _, key in store._records] == [f"k{number}" for number in range(20, 30)]
 
 
 @pytest.mark.requirement("store:memory:clock")
