@@ -433,12 +433,7 @@ SCRIPTED_ENGINE: tuple[Requirement, ...] = (
     R("scripted:faults", "issue 2, Scripted", "Faults come before, at the start of or inside a stream, as asked."),
     R("scripted:slow", "issue 2, Scripted", "!SLOW pauses between deltas."),
     R("scripted:overflow", "issue 2", "A prompt over the context is refused; a context that fills up ends by length."),
-    R(
-        "scripted:summary",
-        "issue 2, Scripted",
-        "A summary prompt of the server's own gets SUMMARY.",
-        deferred="The server makes no summary prompt before compaction is there.",
-    ),
+    R("scripted:summary", "issue 2, Scripted", "A summary prompt of the server's own gets SUMMARY."),
 )
 
 STORE: tuple[Requirement, ...] = (
@@ -682,17 +677,12 @@ API: tuple[Requirement, ...] = (
         "issue 3",
         "`/v1/conversations`, and `conversation` in a request.",
     ),
-    R("api:compact", "issue 3", "`/v1/responses/compact`, and compaction in a chain.", deferred="Comes with that."),
-    R("api:input-tokens", "issue 3", "`/v1/responses/input_tokens`.", deferred="Comes with that."),
+    R("api:compact", "issue 3", "`/v1/responses/compact`, and compaction in a chain."),
+    R("api:input-tokens", "issue 3", "`/v1/responses/input_tokens`."),
     R("api:websocket", "issue 3", "The WebSocket mode of `/v1/responses`.", deferred="Comes with that."),
     R("api:postgresql", "issue 3", "State in PostgreSQL, for many replicas.", deferred="Comes with that."),
     R("api:keys", "issue 3", "Keys with tenants and limits."),
-    R(
-        "api:encrypted-reasoning",
-        "responses-api 6.3",
-        "`reasoning.encrypted_content`.",
-        deferred="Needs keys in the store.",
-    ),
+    R("api:encrypted-reasoning", "responses-api 6.3", "`reasoning.encrypted_content`."),
     R("api:chat", "issue 4", "`/v1/chat/completions` and `/v1/completions`.", deferred="Comes with prompt control."),
     R(
         "api:enforced",
@@ -821,7 +811,7 @@ CLIENTS: tuple[Requirement, ...] = (
     R(
         "client:llm-comply:scripted",
         "issue 2, Must show 3",
-        "llm-comply fails nothing on the scripted model, in both dialects; only compaction gets its warnings.",
+        "llm-comply fails nothing on the scripted model, in both dialects, and warns of nothing.",
     ),
     R(
         "client:llm-comply:real",
@@ -938,8 +928,8 @@ CLIENTS: tuple[Requirement, ...] = (
     R(
         "subset:gaps",
         "subset, Differences",
-        "input_items is there; compact and input_tokens are a 404 in the envelope.",
-        divergence="The source has no input_items.",
+        "input_items, compact and input_tokens are there.",
+        divergence="The source has none of them.",
     ),
     R(
         "subset:M7",
@@ -1330,6 +1320,7 @@ WEBHOOKS: tuple[Requirement, ...] = (
     R("webhooks:bounded", "issue 3", "Only so many are sent at a time, and a server that stops lets those end."),
     R("webhooks:guarded", "faults B2 17", "An endpoint that is not public is asked only where the settings name it."),
     R("webhooks:metrics", "operations C2", "Attempts are counted by how they ended, without URLs and secrets."),
+    R("webhooks:guide", "issue 3, Background", "The table and the receiver of the guide work as they are written."),
 )
 
 WEBSOCKET: tuple[Requirement, ...] = (
@@ -1760,6 +1751,29 @@ BACKGROUND: tuple[Requirement, ...] = (
     R("clients:openai-node", "client-contract 3.3", "The OpenAI SDK for JavaScript does all flows."),
 )
 
+IDEMPOTENCY: tuple[Requirement, ...] = (
+    R(
+        "idempotency:again",
+        "operations C1",
+        "The same request under the same key gets the same response, object or stream, byte for byte.",
+    ),
+    R(
+        "idempotency:reused",
+        "operations C1",
+        "Another request under the key is a 409 that tells the SDKs not to try again.",
+    ),
+    R("idempotency:running", "operations C1", "Requests at the same time share one response, and wait for its end."),
+    R(
+        "idempotency:leave",
+        "operations C1",
+        "A response with a key goes on when its client loses the connection, so that the next attempt finds it whole.",
+    ),
+    R("idempotency:unstored", "operations C1", "What was refused or is not stored is made anew."),
+    R("idempotency:key", "operations C1", "A key is 1 to 256 printable characters, and stands for method, path, body."),
+    R("idempotency:gone", "operations C1", "A deleted response is not made again under its key."),
+    R("idempotency:record", "operations C1", "A key is kept for 24 hours, for its tenant, and over restarts."),
+)
+
 REQUIREMENTS: tuple[Requirement, ...] = (
     *WIRE,
     *MACHINE,
@@ -1781,4 +1795,5 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *COMPACTION,
     *CONVERSATIONS,
     *BACKGROUND,
+    *IDEMPOTENCY,
 )

@@ -74,7 +74,10 @@ class OutboundRefusedError(OutboundError):
 
 
 class APIError(AntiphonError):
-    """An error that reaches the caller in OpenAI's envelope."""
+    """An error that reaches the caller in OpenAI's envelope.
+
+    `retry` says whether the SDKs should send the request again, where its status does not (operations C1).
+    """
 
     status: ClassVar[int] = 500
     default_type: ClassVar[str] = "server_error"
@@ -89,6 +92,7 @@ class APIError(AntiphonError):
         type: str | None = None,  # noqa: A002 - the wire's name
         http_status: int | None = None,
         retry_after: float | None = None,
+        retry: bool | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -97,6 +101,7 @@ class APIError(AntiphonError):
         self.type = type if type is not None else self.default_type
         self.http_status = http_status if http_status is not None else self.status
         self.retry_after = retry_after
+        self.retry = retry
 
     def body(self) -> dict[str, str | None]:
         """The object under `error` in the envelope."""
@@ -127,6 +132,7 @@ class ContextOverflowError(InvalidRequestError):
         )
         self.input_tokens = input_tokens
         self.context_length = context_length
+        self.estimated = estimated
 
 
 class UnsupportedError(InvalidRequestError):

@@ -224,6 +224,8 @@ def error_reply(error: APIError) -> tuple[Headers, bytes]:
     if error.retry_after is not None:
         headers.append((b"retry-after", str(max(1, math.ceil(error.retry_after))).encode()))
         headers.append((b"retry-after-ms", str(math.ceil(error.retry_after * 1000)).encode()))
+    if error.retry is not None:
+        headers.append((b"x-should-retry", b"true" if error.retry else b"false"))
     if error.http_status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
     return tuple(headers), encode({"error": error.body()})

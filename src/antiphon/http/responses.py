@@ -8,6 +8,8 @@ from antiphon.errors import InvalidRequestError
 from antiphon.http.exchange import Exchange
 from antiphon.http.paging import list_object, read_page
 from antiphon.http.stream import stream_live, stream_replay
+from antiphon.runtime.idempotency import Earlier, again, create_once, idempotent
+from antiphon.runtime.replays import Replay
 from antiphon.runtime.runner import Run
 from antiphon.runtime.service import Service
 
@@ -26,12 +28,29 @@ class ResponsesRoutes:
 
     async def create(self, exchange: Exchange) -> None:
         """`POST /responses`: the whole object, or a stream of events."""
-        run = await self._service.create(exchange.scope, await exchange.body())
+        body = await exchange.body()
+        path = str(exchange.asgi["path"])
+        once = idempotent(exchange.header(b"idempotency-key"), exchange.method, path, body)
+        if once is None:
+            run = await self._service.create(exchange.scope, body)
+        else:
+            run = await create_once(self._service, exchange.scope, body, once)
         exchange.release()
-        if run.plan.background:
+        if isinstance(run, Earlier):
+            await self._again(exchange, run)
+        elif run.plan.background:
             await self._background(exchange, run)
         else:
-            await self._foreground(exchange, run)
+            # A client with a key may lose its connection and come back for the same response.
+            await self._foreground(exchange, run, stays=run.plan.idempotency is not None)
+
+    async def _again(self, exchange: Exchange, earlier: Earlier) -> None:
+        """The response of an earlier request with the same key."""
+        found = await again(self._service, exchange.scope, earlier)
+        if isinstance(found, Replay):
+            await stream_replay(exchange, found, -1, self._keep_alive)
+        else:
+            await exchange.reply(found)
 
     async def _background(self, exchange: Exchange, run: Run) -> None:
         """The response as it begins, or its events; it goes on when the client leaves."""
@@ -43,19 +62,21 @@ class ResponsesRoutes:
         else:
             await exchange.reply(accepted)
 
-    async def _foreground(self, exchange: Exchange, run: Run) -> None:
-        """The whole response, or its events; it ends when the client leaves."""
+    async def _foreground(self, exchange: Exchange, run: Run, *, stays: bool) -> None:
+        """The whole response, or its events; it ends when the client leaves, unless it `stays`."""
         task = self._service.launch(run)
-        watch = _ClientWatch(exchange, run)
+        watch = None if stays else _ClientWatch(exchange, run)
         try:
             if run.plan.stream:
                 await stream_live(exchange, run.live, self._keep_alive)
             await asyncio.shield(task)
         except BaseException:
-            run.leave()
+            if not stays:
+                run.leave()
             raise
         finally:
-            watch.stop()
+            if watch is not None:
+                watch.stop()
         if not run.plan.stream:
             if run.refused is not None:
                 raise run.refused

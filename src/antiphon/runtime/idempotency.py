@@ -1,0 +1,148 @@
+"""Idempotency keys: a request that is sent again gets the response of the first one (operations C1).
+
+A key belongs to a tenant and to the first body that comes with it, for 24 hours. Nothing is kept for requests that were
+refused, or that are not stored: those are simply made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from contextlib import aclosing
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.errors import ConflictError, InvalidRequestError, NotFoundError, UnavailableError
+from antiphon.protocol.request import decode_create_response
+from antiphon.protocol.response import TERMINAL_STATUSES
+from antiphon.runtime.replays import Replay
+from antiphon.runtime.runner import Run
+from antiphon.runtime.service import Service
+from antiphon.store.base import Scope
+
+__all__ = ["MAX_KEY", "Earlier", "Idempotent", "again", "create_once", "idempotent"]
+
+MAX_KEY = 256
+"""The longest idempotency key, in characters."""
+
+_CONFLICTS = frozenset({"idempotency_key_in_use", "conversation_locked"})
+"""What a request can run into that came at the same time as another one with its key."""
+
+
+class Idempotent(Struct, frozen=True):
+    """A key, and the digest of the request that it came with."""
+
+    key: str
+    digest: bytes
+
+
+def idempotent(key: str | None, method: str, path: str, body: bytes) -> Idempotent | None:
+    """What an `Idempotency-Key` stands for; None without one. The path is the same with and without `/v1`.
+
+    Raises:
+        InvalidRequestError: the key is empty, too long, or has other characters than printable ASCII.
+    """
+    if key is None:
+        return None
+    if not 0 < len(key) <= MAX_KEY or not (key.isascii() and key.isprintable()):
+        raise InvalidRequestError(
+            f"Invalid 'Idempotency-Key': 1 to {MAX_KEY} printable ASCII characters are expected.",
+            param="Idempotency-Key",
+            code="invalid_idempotency_key",
+        )
+    head = f"{method} {path.removeprefix('/v1')}\n".encode()
+    return Idempotent(key, hashlib.sha256(head + body).digest())
+
+
+class Earlier(Struct, frozen=True):
+    """The response of an earlier request, and how this one asks for it."""
+
+    response_id: str
+    stream: bool
+    background: bool
+
+
+class _Status(Struct):
+    status: str
+
+
+_status = msgspec.json.Decoder(_Status)
+
+
+async def create_once(service: Service, scope: Scope, body: bytes, once: Idempotent) -> Run | Earlier:
+    """Begin the response of a request, unless one with its key was there before; `again` gives that one's.
+
+    Raises:
+        ConflictError: `idempotency_key_reused`, the key came with another request before.
+        APIError: the request is refused; nothing of it is kept.
+    """
+    while True:
+        earlier = await _find(service, scope, body, once)
+        if earlier is not None:
+            return earlier
+        try:
+            return await service.create(scope, body, idempotency=(once.key, once.digest))
+        except ConflictError as error:
+            # Another request with this key may have come in between.
+            if error.code not in _CONFLICTS or await _find(service, scope, body, once) is None:
+                raise
+
+
+async def again(service: Service, scope: Scope, earlier: Earlier) -> Replay | bytes:
+    """The response of the first request: its events from the beginning where a stream is asked for, else its JSON.
+
+    The JSON is that of its end, which is waited for; of one in the background it is how it stands.
+
+    Raises:
+        ConflictError: `idempotency_response_gone`, it is not there any more.
+        GoneError: its events are not there any more.
+        UnavailableError: the server stops before the response has ended.
+    """
+    try:
+        if earlier.stream:
+            return await service.replay(scope, earlier.response_id, -1)
+        body = await service.retrieve(scope, earlier.response_id)
+        if not earlier.background and not _has_ended(body):
+            await _end(await service.replay(scope, earlier.response_id, -1))
+            body = await service.retrieve(scope, earlier.response_id)
+            if not _has_ended(body):
+                raise UnavailableError("The server is shutting down. Please try again later.", retry_after=5.0)
+    except NotFoundError:
+        raise ConflictError(
+            "The response that this idempotency key stands for is not there any more. Use a new key to make it anew.",
+            code="idempotency_response_gone",
+            retry=False,
+        ) from None
+    return body
+
+
+async def _find(service: Service, scope: Scope, body: bytes, once: Idempotent) -> Earlier | None:
+    if service.store is None:
+        return None
+    record = await service.store.find_idempotent(scope, once.key, time.time())
+    if record is None:
+        return None
+    if record.digest != once.digest:
+        raise ConflictError(
+            "This idempotency key came with another request before. Use a new key for a new request.",
+            code="idempotency_key_reused",
+            retry=False,
+        )
+    request = decode_create_response(body)
+    return Earlier(record.response_id, request.stream, request.background)
+
+
+async def _end(replay: Replay) -> None:
+    """Wait until a response has ended, wherever it runs, or the server stops."""
+    live = replay.live
+    while live is not None and not live.closed:
+        await live.wait()
+    if live is None or live.moved:
+        async with aclosing(replay.tail(-1)) as tail:
+            async for _ in tail:
+                pass
+
+
+def _has_ended(body: bytes) -> bool:
+    return _status.decode(body).status in TERMINAL_STATUSES
