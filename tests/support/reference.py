@@ -41,6 +41,8 @@ HEADINGS: Mapping[str, str] = {
     "RESUME": "Going on after a crash",
     "WEBSOCKET": "The WebSocket mode",
     "KEYS": "Keys, tenants and encryption",
+    "OUTBOUND": "Requests to elsewhere",
+    "IDEMPOTENCY": "Requests that are sent again",
 }
 
 
@@ -56,6 +58,10 @@ EXAMPLES: Mapping[str, str] = {
     "The command line": "serve, chat, models, doctor; every setting as flag, variable and key",
     "The project": "docs that are run, a map of the modules, limits of size",
     "Going on after a crash": "the same stream goes on with the next number; a turn run again says nothing twice",
+    "Requests to elsewhere": "nothing but public addresses unless named, no rebinding, no redirect unasked",
+    "Webhooks": "signed, verified by the openai package, tried again for three days and over restarts",
+    "Conversations": "the whole family, one response at a time, law 3; sessions of the Agents SDK",
+    "Requests that are sent again": "Idempotency-Key: the same object or stream, also while the first still runs",
 }
 """What a reader may know an area by."""
 
@@ -141,8 +147,8 @@ def _structure() -> str:
         "# Structure",
         "",
         "Made by `make docs` from the first sentence of each module. Imports point one way, and `make check` holds",
-        "them to it: `protocol` ← `machine` ← `prompt` ← `engines`, `store` ← `runtime` ← `http` ← `cli`. The first",
-        "three do no input or output.",
+        "them to it: `protocol` ← `machine` ← `prompt` ← `engines`, `store`, `outbound` ← `runtime` ← `http` ← `cli`.",
+        "The first three do no input or output.",
     ]
     for folder, modules in groupby(sorted(SOURCE.rglob("*.py"), key=_place), key=lambda path: path.parent):
         room = folder.relative_to(SOURCE).as_posix()
