@@ -1,0 +1,404 @@
+"""Tenancy: every route, with every kind of id, in every place that takes one, asked with a key of another tenant.
+
+A row of another tenant is the same as no row. So each request is made with an id that is the owner's, with one of the
+same form that nobody has, and with one that the owner has deleted: the three answers must be the same but for the id,
+and the owner's rows as they were.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx2
+import msgspec
+import pytest
+from msgspec import Struct
+
+from antiphon.http.app import OPEN_PATHS, Application, create_app
+from antiphon.protocol.ids import new_id
+from antiphon.runtime.keys import new_key
+from antiphon.runtime.limits import KeyRules
+from support.inprocess import InProcess, sse_events
+
+WORDS = "the owner's words"
+DEADLINE = 10.0
+
+
+class Case(Struct, frozen=True):
+    """A request of a route with `{id}` where an id of the owner's goes, and `{own}` for one of the asker's.
+
+    `kind` is the kind of id that belongs there; in a path, ids of the other kinds are tried too. `owner` is what the
+    owner gets: it shows that the request would reach the row.
+    """
+
+    path: str
+    kind: str
+    body: dict[str, Any] | None = None
+    status: int = 404
+    owner: int = 200
+
+
+def asking(**fields: Any) -> dict[str, Any]:
+    return {"model": "scripted", "input": "hi", **fields}
+
+
+def referring(**fields: Any) -> dict[str, Any]:
+    return asking(input=[{"role": "user", "content": "hi"}, {"type": "item_reference", "id": "{id}"}], **fields)
+
+
+CONVERSATION, ITEM = "/conversations/{conversation_id}", "/conversations/{conversation_id}/items/{item_id}"
+NEW_ITEMS = {"items": [{"role": "user", "content": "mine"}]}
+
+CASES: dict[tuple[str, str], list[Case]] = {
+    ("POST", "/responses"): [
+        Case("/responses", "response", asking(previous_response_id="{id}")),
+        Case("/responses", "response", asking(previous_response_id="{id}", stream=True)),
+        Case("/responses", "response", asking(previous_response_id="{id}", background=True)),
+        Case("/responses", "response", asking(previous_response_id="{id}", store=False)),
+        Case("/responses", "conversation", asking(conversation="{id}")),
+        Case("/responses", "conversation", asking(conversation={"id": "{id}"}, stream=True)),
+        Case("/responses", "conversation", asking(conversation="{id}", background=True)),
+        Case("/responses", "item", referring()),
+        Case("/responses", "item", referring(stream=True, store=False)),
+        Case("/responses", "item", referring(background=True)),
+        Case("/responses", "item", asking(instructions=[{"type": "item_reference", "id": "{id}"}])),
+    ],
+    ("POST", "/responses/compact"): [
+        Case("/responses/compact", "response", {"model": "scripted", "previous_response_id": "{id}"}),
+        Case("/responses/compact", "item", referring()),
+    ],
+    ("POST", "/responses/input_tokens"): [
+        Case("/responses/input_tokens", "response", asking(previous_response_id="{id}")),
+        Case("/responses/input_tokens", "conversation", asking(conversation="{id}")),
+        Case("/responses/input_tokens", "item", referring()),
+    ],
+    ("GET", "/responses/{response_id}"): [
+        Case("/responses/{id}", "response"),
+        Case("/responses/{id}?stream=true", "response"),
+        Case("/responses/{id}?stream=true&starting_after=1", "response"),
+        Case("/responses/{id}?stream=true&starting_after=100000", "response"),
+        Case("/responses/{id}?include[]=reasoning.encrypted_content", "response"),
+    ],
+    ("DELETE", "/responses/{response_id}"): [
+        Case("/responses/{id}", "response"),
+        Case("/responses/{id}?chain=true", "response"),
+    ],
+    ("POST", "/responses/{response_id}/cancel"): [Case("/responses/{id}/cancel", "response", owner=400)],
+    ("GET", "/responses/{response_id}/input_items"): [
+        Case("/responses/{id}/input_items", "response"),
+        Case("/responses/{id}/input_items?order=asc&limit=1", "response"),
+        Case("/responses/{own_response}/input_items?after={id}", "item", status=400, owner=400),
+    ],
+    ("POST", "/conversations"): [
+        Case("/conversations", "item", {"items": [{"type": "item_reference", "id": "{id}"}]}),
+    ],
+    ("GET", CONVERSATION): [Case("/conversations/{id}", "conversation")],
+    ("POST", CONVERSATION): [Case("/conversations/{id}", "conversation", {"metadata": {"mine": "yes"}})],
+    ("DELETE", CONVERSATION): [Case("/conversations/{id}", "conversation")],
+    ("POST", f"{CONVERSATION}/items"): [
+        Case("/conversations/{id}/items", "conversation", NEW_ITEMS),
+        Case(
+            "/conversations/{own_conversation}/items",
+            "item",
+            {"items": [{"type": "item_reference", "id": "{id}"}]},
+        ),
+    ],
+    ("GET", f"{CONVERSATION}/items"): [
+        Case("/conversations/{id}/items", "conversation"),
+        Case("/conversations/{own_conversation}/items?after={id}", "item", status=400),
+    ],
+    ("GET", ITEM): [
+        Case("/conversations/{id}/items/{same_item}", "conversation"),
+        Case("/conversations/{own_conversation}/items/{id}", "item", owner=404),
+    ],
+    ("DELETE", ITEM): [
+        Case("/conversations/{id}/items/{same_item}", "conversation"),
+        Case("/conversations/{own_conversation}/items/{id}", "item", owner=404),
+    ],
+}
+
+WITHOUT_ROWS = {
+    ("GET", "/models"): "what is served is the same for all, but for a key's own limits",
+    ("GET", "/models/{model:path}"): "the same",
+    ("GET", "/"): "open",
+    ("GET", "/health"): "open",
+    ("GET", "/ready"): "open",
+    ("GET", "/metrics"): "numbers without ids or keys",
+    ("GET", "/version"): "a number",
+}
+"""The routes that lead to no tenant's row, and why."""
+
+
+class Tenant(Struct):
+    """A tenant: a client with its key, and the ids of what it has, by kind."""
+
+    client: httpx2.AsyncClient
+    headers: dict[str, str]
+    ids: dict[str, str]
+    deleted: dict[str, str]
+
+
+async def a_tenant(api: InProcess, name: str) -> Tenant:
+    secret, key = new_key(name, name, KeyRules(), 1000)
+    assert api.service.store is not None
+    await api.service.store.add_key(key)
+    headers = {"Authorization": f"Bearer {secret}"}
+    tenant = Tenant(api.client, headers, {}, {})
+    tenant.ids = await rows(tenant)
+    tenant.deleted = await rows(tenant)
+    for kind in ("response", "conversation"):
+        reply = await call(tenant, "DELETE", f"/{kind}s/{tenant.deleted[kind]}")
+        assert reply.status_code == 200
+    return tenant
+
+
+async def rows(tenant: Tenant) -> dict[str, str]:
+    """One row of each kind; the item is of the conversation and of no response."""
+    made = (await call(tenant, "POST", "/responses", asking(input=WORDS))).json()
+    items = [{"role": "user", "content": WORDS}]
+    talk = (await call(tenant, "POST", "/conversations", {"items": items, "metadata": {"words": WORDS}})).json()
+    listed = (await call(tenant, "GET", f"/conversations/{talk['id']}/items")).json()
+    return {"response": made["id"], "conversation": talk["id"], "item": listed["data"][0]["id"]}
+
+
+async def call(tenant: Tenant, method: str, path: str, body: Any = None) -> httpx2.Response:
+    json = {"json": body} if body is not None else {}
+    return await tenant.client.request(method, path, headers=tenant.headers, **json)
+
+
+def filled(case: Case, identity: str, asker: Tenant, same_item: str) -> tuple[str, Any]:
+    """The path and the body of a case, with this id where the owner's goes."""
+
+    def put(text: str) -> str:
+        for name, value in (
+            ("{id}", identity),
+            ("{same_item}", same_item),
+            ("{own_response}", asker.ids["response"]),
+            ("{own_conversation}", asker.ids["conversation"]),
+        ):
+            text = text.replace(name, value)
+        return text
+
+    body = None if case.body is None else msgspec.json.decode(put(msgspec.json.encode(case.body).decode()))
+    return put(case.path), body
+
+
+def told(reply: httpx2.Response, *ids: str) -> tuple[int, set[str], str]:
+    """What an answer says, without the ids that were asked for and those of the answer itself."""
+    text = reply.text
+    for identity in ids:
+        text = text.replace(identity, "ID")
+    return reply.status_code, set(reply.headers), text
+
+
+MISSING = {"response": "resp", "conversation": "conv", "item": "msg"}
+
+
+async def snapshot(owner: Tenant) -> list[str]:
+    """All that the owner has."""
+    paths = [
+        f"/responses/{owner.ids['response']}",
+        f"/responses/{owner.ids['response']}/input_items",
+        f"/responses/{owner.ids['response']}?stream=true",
+        f"/conversations/{owner.ids['conversation']}",
+        f"/conversations/{owner.ids['conversation']}/items",
+    ]
+    replies = [await call(owner, "GET", path) for path in paths]
+    assert [reply.status_code for reply in replies] == [200] * len(replies)
+    return [reply.text for reply in replies]
+
+
+def app_routes(app: Application) -> set[tuple[str, str]]:
+    return {(method, name) for route, name, _ in app._table for method in (route.methods or ()) if method != "HEAD"}
+
+
+@pytest.mark.requirement("tenancy:routes")
+async def test_every_route_has_its_cases_or_a_reason(api: InProcess):
+    routes = app_routes(create_app(api.service))
+    assert routes == set(CASES) | set(WITHOUT_ROWS)
+    for method, name in set(CASES):
+        tested = {case.path.partition("?")[0] for case in CASES[method, name]}
+        for part in name.split("/"):
+            if part.startswith("{"):
+                assert any("{id}" in path for path in tested), f"no case asks for a foreign id in {name}"
+
+
+@pytest.mark.requirement("tenancy:foreign", "store:tenant")
+@pytest.mark.parametrize(("method", "case"), [(method, case) for (method, _), cases in CASES.items() for case in cases])
+async def test_a_foreign_id_is_answered_as_one_that_nobody_has(api: InProcess, method: str, case: Case):
+    owner, asker = await a_tenant(api, "owner"), await a_tenant(api, "asker")
+    before = await snapshot(owner)
+    # In a path, what the owner has of another kind is tried too: an id must not be found by any name.
+    kinds = MISSING if "{id}" in case.path else (case.kind,)
+    for kind in kinds:
+        missing = new_id(MISSING[kind])
+        same_item = owner.ids["item"]
+        answers: dict[str, tuple[int, set[str], str]] = {}
+        for name, identity in (
+            ("missing", missing),
+            ("foreign", owner.ids[kind]),
+            ("deleted", owner.deleted[kind]),
+        ):
+            reply = await call(asker, method, *filled(case, identity, asker, same_item))
+            assert reply.status_code == case.status, f"{name}: {reply.text}"
+            assert WORDS not in reply.text
+            answers[name] = told(reply, identity)
+        assert answers["foreign"] == answers["deleted"] == answers["missing"]
+    assert await snapshot(owner) == before
+    # The same request of the owner's, or of another key of its tenant, reaches the row.
+    reply = await call(owner, method, *filled(case, owner.ids[case.kind], owner, owner.ids["item"]))
+    if not case.path.startswith("/conversations/{own_conversation}/items/"):
+        assert reply.status_code == case.owner, reply.text
+
+
+@pytest.mark.requirement("tenancy:foreign")
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+async def test_an_item_of_a_conversation_is_the_owners(api: InProcess, method: str):
+    owner, asker = await a_tenant(api, "owner"), await a_tenant(api, "asker")
+    path = f"/conversations/{owner.ids['conversation']}/items/{owner.ids['item']}"
+    assert (await call(asker, method, path)).status_code == 404
+    assert (await call(owner, method, path)).status_code == 200
+
+
+@pytest.mark.requirement("tenancy:running")
+async def test_a_response_that_runs_is_no_ones_but_its_owners(api: InProcess):
+    owner, asker = await a_tenant(api, "owner"), await a_tenant(api, "asker")
+    body = asking(input=f"!SLOW 50\n!COUNT 200\n{WORDS}", background=True)
+    running = (await call(owner, "POST", "/responses", body)).json()["id"]
+    missing = new_id("resp")
+    for method, path, sent in (
+        ("GET", "/responses/{}", None),
+        ("GET", "/responses/{}?stream=true", None),
+        ("GET", "/responses/{}/input_items", None),
+        ("POST", "/responses/{}/cancel", None),
+        ("DELETE", "/responses/{}", None),
+        ("DELETE", "/responses/{}?chain=true", None),
+        ("POST", "/responses", asking(previous_response_id="{}")),
+    ):
+        answers: list[tuple[int, set[str], str]] = []
+        for identity in (running, missing):
+            filled_in = None if sent is None else {**sent, "previous_response_id": identity}
+            reply = await call(asker, method, path.format(identity), filled_in)
+            answers.append(told(reply, identity))
+        assert answers[0] == answers[1]
+        assert answers[0][0] == 404
+    assert (await call(owner, "GET", f"/responses/{running}")).json()["status"] in ("queued", "in_progress")
+    assert (await call(owner, "POST", f"/responses/{running}/cancel")).json()["status"] == "cancelled"
+
+
+@pytest.mark.requirement("tenancy:background")
+async def test_responses_in_the_background_of_many_tenants_stay_with_their_own(api: InProcess):
+    tenants = [await a_tenant(api, f"tenant-{number}") for number in range(4)]
+
+    async def one(tenant: Tenant, number: int) -> tuple[Tenant, str, int]:
+        body = asking(input=f"!TEXT words of {number}", background=True, stream=number % 2 == 0)
+        reply = await call(tenant, "POST", "/responses", body)
+        assert reply.status_code == 200
+        identity = sse_events(reply.content)[0]["response"]["id"] if number % 2 == 0 else reply.json()["id"]
+        return tenant, identity, number
+
+    made = await asyncio.gather(*(one(tenants[number % 4], number) for number in range(100)))
+    for owner, identity, number in made:
+        events = sse_events((await call(owner, "GET", f"/responses/{identity}?stream=true")).content)
+        assert events[-1]["response"]["output_text"] == f"words of {number}"
+        other = tenants[(tenants.index(owner) + 1) % 4]
+        assert (await call(other, "GET", f"/responses/{identity}")).status_code == 404
+
+
+@pytest.mark.requirement("tenancy:idempotency")
+async def test_an_idempotency_key_is_its_tenants(api: InProcess):
+    owner, asker = await a_tenant(api, "owner"), await a_tenant(api, "asker")
+    made: list[str] = []
+    for tenant in (owner, asker, owner, asker):
+        headers = {**tenant.headers, "Idempotency-Key": "the same"}
+        reply = await tenant.client.post("/responses", json=asking(input=WORDS), headers=headers)
+        assert reply.status_code == 200, reply.text
+        made.append(reply.json()["id"])
+    assert made[0] == made[2]
+    assert made[1] == made[3]
+    assert made[0] != made[1]
+
+
+@pytest.mark.requirement("tenancy:without-key")
+@pytest.mark.parametrize("credential", [None, "Bearer sk-antiphon-wrong", "' OR 1=1 --", "Bearer \x00"])
+async def test_without_a_key_no_route_is_answered(api: InProcess, credential: str | None):
+    owner = await a_tenant(api, "owner")
+    headers = {} if credential is None else {"Authorization": credential}
+    before = await snapshot(owner)
+    for route, name, _ in create_app(api.service)._table:
+        path = route.path.replace("{response_id}", owner.ids["response"]).replace("{item_id}", owner.ids["item"])
+        path = path.replace("{conversation_id}", owner.ids["conversation"]).replace("{model:path}", "scripted")
+        for method in route.methods or ():
+            reply = await api.client.request(method, f"http://127.0.0.1{path}", headers=headers)
+            if path in OPEN_PATHS:
+                assert reply.status_code == 200
+                continue
+            assert reply.status_code == 401, f"{method} {name}"
+            assert WORDS not in reply.text
+    assert await snapshot(owner) == before
+
+
+async def on_websocket(app: Application, headers: dict[str, str], message: dict[str, Any]) -> list[dict[str, Any]]:
+    """The messages of a connection until an error or the end of a response; or the refusal of the connection."""
+    inbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    sent: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    inbox.put_nowait({"type": "websocket.connect"})
+    inbox.put_nowait({"type": "websocket.receive", "text": msgspec.json.encode(message).decode()})
+    asgi = {
+        "type": "websocket",
+        "path": "/v1/responses",
+        "query_string": b"",
+        "headers": [(name.lower().encode(), value.encode()) for name, value in {"host": "x", **headers}.items()],
+    }
+
+    async def send(said: Any) -> None:
+        sent.put_nowait(dict(said))
+
+    task = asyncio.create_task(app(asgi, inbox.get, send))
+    found: list[dict[str, Any]] = []
+    while True:
+        said = await asyncio.wait_for(sent.get(), DEADLINE)
+        if said["type"] == "websocket.http.response.start":
+            found.append({"type": "refused", "status": said["status"]})
+            break
+        if said["type"] == "websocket.send":
+            found.append(msgspec.json.decode(said["text"]))
+            if found[-1]["type"] in ("error", "response.completed", "response.failed", "response.incomplete"):
+                break
+    inbox.put_nowait({"type": "websocket.disconnect", "code": 1000})
+    await asyncio.wait_for(task, DEADLINE)
+    return found
+
+
+@pytest.mark.requirement("tenancy:websocket")
+@pytest.mark.parametrize("place", ["response", "conversation", "item"])
+async def test_on_a_websocket_a_foreign_id_is_one_that_nobody_has(api: InProcess, place: str):
+    owner, asker = await a_tenant(api, "owner"), await a_tenant(api, "asker")
+    app = create_app(api.service)
+    bodies = {
+        "response": asking(previous_response_id="{id}"),
+        "conversation": asking(conversation="{id}"),
+        "item": referring(),
+    }
+    case = Case("", place, {"type": "response.create", **bodies[place]})
+    errors: list[str] = []
+    for identity in (owner.ids[place], owner.deleted[place], new_id(MISSING[place])):
+        _, body = filled(case, identity, asker, "")
+        (error,) = await on_websocket(app, asker.headers, body)
+        assert error["type"] == "error"
+        # A WebSocket has 400 for what it cannot go on from (responses-api 7).
+        assert error["status"] == (400 if place == "response" else 404)
+        errors.append(msgspec.json.encode(error).decode().replace(identity, "ID"))
+    assert errors[0] == errors[1] == errors[2]
+    _, body = filled(case, owner.ids[place], owner, "")
+    assert (await on_websocket(app, owner.headers, body))[-1]["type"] == "response.completed"
+
+
+@pytest.mark.requirement("tenancy:websocket", "tenancy:without-key")
+async def test_a_websocket_needs_a_key_as_every_request_does(api: InProcess):
+    owner = await a_tenant(api, "owner")
+    app = create_app(api.service)
+    body = {"type": "response.create", **asking(previous_response_id=owner.ids["response"])}
+    for headers in ({}, {"Authorization": "Bearer sk-antiphon-wrong"}):
+        assert await on_websocket(app, headers, body) == [{"type": "refused", "status": 401}]
