@@ -450,3 +450,29 @@ async def test_a_conversation_goes_on_from_its_compaction(api: InProcess) -> Non
     kinds = [item["type"] for item in listed["data"]]
     assert kinds[:3] == ["message", "message", "compaction"]
     assert "compaction_trigger" not in kinds
+
+
+@requirement("compaction:threshold", "compaction:open-calls")
+async def test_the_output_of_a_tool_that_crosses_the_threshold_is_answered(api: InProcess) -> None:
+    chain: dict[str, Any] = {}
+    for number in range(3):
+        asked = await api.create(f"!REASON Call {number}.\n{CALL}", context_management=above(1_000), **chain)
+        call = asked["output"][-1]
+        output = {"type": "function_call_output", "call_id": call["call_id"], "output": f"{number}C " * 900}
+        answer = await api.create([output], previous_response_id=asked["id"], context_management=above(1_000))
+        assert answer["output_text"] == f"FINAL: {number}C " + f"{number}C " * 898 + f"{number}C "
+        chain = {"previous_response_id": answer["id"]}
+        kinds = [item["type"] for item in asked["output"]]
+        assert kinds == (["compaction"] if number else []) + ["reasoning", "function_call"]
+
+
+@requirement("compaction:replay")
+async def test_a_history_that_is_only_handed_over_goes_on_from_its_compaction(api: InProcess) -> None:
+    scope = Scope("default")
+    body: dict[str, Any] = {"model": "scripted", "store": False}
+    parent = None
+    for given in ([user("The word is heron.")], [user("one"), TRIGGER], [user("!ECHO")]):
+        run = await api.service.create(scope, encode({**body, "input": given}), parent=parent)
+        await api.service.launch(run)
+        parent = run.ended_turn()
+    assert loads(run.body())["output_text"] == NOTES + told("The word is heron.") + told("one") + END
