@@ -452,6 +452,45 @@ async def test_a_cancelled_response_appends_nothing_and_lets_the_next_one_in(tal
     assert (await talk.api.create("Hi.", conversation=identity))["status"] == "completed"
 
 
+@requirement("conversations:locked")
+async def test_no_response_reads_a_history_that_another_one_is_about_to_extend(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = talk.api.service
+    identity = await talk.begin()
+    store = service.store
+    assert store is not None
+    finish, at_the_end, go_on = store.finish_response, asyncio.Event(), asyncio.Event()
+
+    async def late(*arguments: Any) -> bool:
+        at_the_end.set()
+        await go_on.wait()
+        return await finish(*arguments)
+
+    monkeypatch.setattr(store, "finish_response", late)
+    first = asyncio.create_task(talk.api.create("!TEXT heron", conversation=identity))
+    await at_the_end.wait()
+    plan, planned, proceed = service.planner.plan, asyncio.Event(), asyncio.Event()
+
+    async def slow(*arguments: Any, **options: Any) -> Any:
+        found = await plan(*arguments, **options)
+        planned.set()
+        await proceed.wait()
+        return found
+
+    monkeypatch.setattr(service.planner, "plan", slow)
+    body = {"model": "scripted", "input": "!ECHO", "conversation": identity}
+    assert (await talk.api.client.post("/responses", json=body)).status_code == 409
+    assert not planned.is_set()
+    go_on.set()
+    await first
+    second = asyncio.create_task(talk.api.create("!ECHO", conversation=identity))
+    await planned.wait()
+    assert (await talk.api.client.post("/responses", json=body)).status_code == 409
+    proceed.set()
+    assert "heron" in (await second)["output_text"]
+
+
 @requirement("conversations:background")
 async def test_a_background_response_extends_its_conversation_when_it_ends(talk: Talk) -> None:
     identity = await talk.begin("before")

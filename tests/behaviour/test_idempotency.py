@@ -14,7 +14,7 @@ import pytest
 from antiphon.errors import ConflictError
 from antiphon.http.app import create_app
 from antiphon.protocol.json import encode
-from antiphon.runtime.idempotency import Earlier, create_once, idempotent
+from antiphon.runtime.idempotency import Earlier, Idempotency, idempotent
 from antiphon.runtime.runner import Run
 from antiphon.settings import Settings
 from antiphon.store.base import Scope
@@ -124,6 +124,15 @@ async def test_requests_at_the_same_time_share_one_response(api: InProcess, stre
     assert len({answer.content for answer in answers}) == 1
     assert await stored(api) == 1
     assert (await ask(api, SLOW, stream=stream)).content == answers[0].content
+
+
+@requirement("idempotency:running")
+async def test_servers_that_get_the_same_request_share_one_response(api: InProcess) -> None:
+    # Each application lets its own requests with a key through one by one, but knows nothing of the other's.
+    one, other = exchange(api, SLOW), exchange(api, SLOW)
+    answers = [(await made.finished())[-1]["body"] for made in (one, other)]
+    assert answers[0] == answers[1]
+    assert await stored(api) == 1
 
 
 @requirement("idempotency:running")
@@ -237,12 +246,13 @@ async def test_a_key_is_kept_for_a_day_and_for_its_tenant(api: InProcess) -> Non
     body = encode({"model": "scripted", "input": "Another."})
     once = idempotent(KEY, "POST", "/v1/responses", body)
     assert once is not None
+    keys = Idempotency(service)
     with pytest.raises(ConflictError):
-        await create_once(service, ours, body, once)
-    run = await create_once(service, theirs, body, once)
+        await keys.create(ours, body, once)
+    run = await keys.create(theirs, body, once)
     assert isinstance(run, Run)
     await service.launch(run)
-    assert await create_once(service, theirs, body, once) == Earlier(run.id, False, False)
+    assert await keys.create(theirs, body, once) == Earlier(run.id, False, False)
 
 
 @requirement("idempotency:record")

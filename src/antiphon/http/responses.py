@@ -8,7 +8,7 @@ from antiphon.errors import InvalidRequestError
 from antiphon.http.exchange import Exchange
 from antiphon.http.paging import list_object, read_page
 from antiphon.http.stream import stream_live, stream_replay
-from antiphon.runtime.idempotency import Earlier, again, create_once, idempotent
+from antiphon.runtime.idempotency import Earlier, Idempotency, idempotent
 from antiphon.runtime.replays import Replay
 from antiphon.runtime.runner import Run
 from antiphon.runtime.service import Service
@@ -24,6 +24,7 @@ class ResponsesRoutes:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._idempotency = Idempotency(service)
         self._keep_alive = service.settings.keep_alive_seconds
 
     async def create(self, exchange: Exchange) -> None:
@@ -34,7 +35,7 @@ class ResponsesRoutes:
         if once is None:
             run = await self._service.create(exchange.scope, body)
         else:
-            run = await create_once(self._service, exchange.scope, body, once)
+            run = await self._idempotency.create(exchange.scope, body, once)
         exchange.release()
         if isinstance(run, Earlier):
             await self._again(exchange, run)
@@ -46,7 +47,7 @@ class ResponsesRoutes:
 
     async def _again(self, exchange: Exchange, earlier: Earlier) -> None:
         """The response of an earlier request with the same key."""
-        found = await again(self._service, exchange.scope, earlier)
+        found = await self._idempotency.again(exchange.scope, earlier)
         if isinstance(found, Replay):
             await stream_replay(exchange, found, -1, self._keep_alive)
         else:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import string
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 
 from msgspec import Struct
 
@@ -28,6 +29,7 @@ from antiphon.runtime.titles import title
 from antiphon.runtime.unseal import unseal
 from antiphon.settings import Settings
 from antiphon.store.base import NewConversation, Scope, Store, StoredConversation
+from antiphon.store.refusals import conversation_locked
 
 __all__ = ["ConversationHistory", "Conversations", "conversation_id", "conversation_not_found"]
 
@@ -70,6 +72,7 @@ class Conversations:
         self._enabled = settings.conversation_store_max_entries != 0
         self._autocreate = settings.conversation_autocreate
         self._cache = _Cache(max_characters)
+        self._held: set[tuple[str, str]] = set()
 
     async def create(self, scope: Scope, body: CreateConversation) -> ConversationObject:
         """Begin a conversation.
@@ -192,6 +195,25 @@ class Conversations:
             read = await self._read_on(scope, identity, ids, read)
             self._cache.put(scope, identity, read)
         return ConversationHistory(read.turn, len(ids), read.title)
+
+    @contextmanager
+    def held(self, scope: Scope, identity: str) -> Generator[None]:
+        """Keep a conversation for one response, from before its history is read until its end is stored.
+
+        The store lets only one response at a time begin in a conversation. But one that began when another had just
+        ended could have read the history before that other was added to it.
+
+        Raises:
+            ConflictError: `conversation_locked`, it is kept already.
+        """
+        key = (scope.tenant, identity)
+        if key in self._held:
+            raise conversation_locked()
+        self._held.add(key)
+        try:
+            yield
+        finally:
+            self._held.discard(key)
 
     async def _read_on(self, scope: Scope, identity: str, ids: list[str], before: _Read | None) -> _Read:
         """The history of these items; those of `before`, which are the first of them, are not read again."""

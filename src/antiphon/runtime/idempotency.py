@@ -6,9 +6,11 @@ refused, or that are not stored: those are simply made again.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import time
-from contextlib import aclosing
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
 
 import msgspec
 from msgspec import Struct
@@ -21,7 +23,7 @@ from antiphon.runtime.runner import Run
 from antiphon.runtime.service import Service
 from antiphon.store.base import Scope
 
-__all__ = ["MAX_KEY", "Earlier", "Idempotent", "again", "create_once", "idempotent"]
+__all__ = ["MAX_KEY", "Earlier", "Idempotency", "Idempotent", "idempotent"]
 
 MAX_KEY = 256
 """The longest idempotency key, in characters."""
@@ -70,67 +72,94 @@ class _Status(Struct):
 _status = msgspec.json.Decoder(_Status)
 
 
-async def create_once(service: Service, scope: Scope, body: bytes, once: Idempotent) -> Run | Earlier:
-    """Begin the response of a request, unless one with its key was there before; `again` gives that one's.
+class _Door(Struct):
+    """Lets requests with one key through one by one; `users` counts those at it."""
 
-    Raises:
-        ConflictError: `idempotency_key_reused`, the key came with another request before.
-        APIError: the request is refused; nothing of it is kept.
-    """
-    while True:
-        earlier = await _find(service, scope, body, once)
-        if earlier is not None:
-            return earlier
+    lock: asyncio.Lock
+    users: int = 0
+
+
+class Idempotency:
+    """Begins each response once. Requests with the same key that come together wait for each other's beginning."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._begun: dict[tuple[str, str], _Door] = {}
+
+    async def create(self, scope: Scope, body: bytes, once: Idempotent) -> Run | Earlier:
+        """Begin the response of a request, unless one with its key was there before; `again` gives that one's.
+
+        Raises:
+            ConflictError: `idempotency_key_reused`, the key came with another request before.
+            APIError: the request is refused; nothing of it is kept.
+        """
+        async with self._door((scope.tenant, once.key)):
+            earlier = await self._find(scope, body, once)
+            if earlier is not None:
+                return earlier
+            try:
+                return await self._service.create(scope, body, idempotency=(once.key, once.digest))
+            except ConflictError as error:
+                # Another server may have begun it in between.
+                earlier = await self._find(scope, body, once) if error.code in _CONFLICTS else None
+                if earlier is None:
+                    raise
+                return earlier
+
+    async def again(self, scope: Scope, earlier: Earlier) -> Replay | bytes:
+        """The response of the first request: its events from the beginning where a stream is asked for, else its JSON.
+
+        The JSON is that of its end, which is waited for; of one in the background it is how it stands.
+
+        Raises:
+            ConflictError: `idempotency_response_gone`, it is not there any more.
+            GoneError: its events are not there any more.
+            UnavailableError: the server stops before the response has ended.
+        """
         try:
-            return await service.create(scope, body, idempotency=(once.key, once.digest))
-        except ConflictError as error:
-            # Another request with this key may have come in between.
-            if error.code not in _CONFLICTS or await _find(service, scope, body, once) is None:
-                raise
+            if earlier.stream:
+                return await self._service.replay(scope, earlier.response_id, -1)
+            body = await self._service.retrieve(scope, earlier.response_id)
+            if not earlier.background and not _has_ended(body):
+                await _end(await self._service.replay(scope, earlier.response_id, -1))
+                body = await self._service.retrieve(scope, earlier.response_id)
+                if not _has_ended(body):
+                    raise UnavailableError("The server is shutting down. Please try again later.", retry_after=5.0)
+        except NotFoundError:
+            raise ConflictError(
+                "The response of this idempotency key is not there any more. Use a new key to make it anew.",
+                code="idempotency_response_gone",
+                retry=False,
+            ) from None
+        return body
 
+    async def _find(self, scope: Scope, body: bytes, once: Idempotent) -> Earlier | None:
+        store = self._service.store
+        if store is None:
+            return None
+        record = await store.find_idempotent(scope, once.key, time.time())
+        if record is None:
+            return None
+        if record.digest != once.digest:
+            raise ConflictError(
+                "This idempotency key came with another request before. Use a new key for a new request.",
+                code="idempotency_key_reused",
+                retry=False,
+            )
+        request = decode_create_response(body)
+        return Earlier(record.response_id, request.stream, request.background)
 
-async def again(service: Service, scope: Scope, earlier: Earlier) -> Replay | bytes:
-    """The response of the first request: its events from the beginning where a stream is asked for, else its JSON.
-
-    The JSON is that of its end, which is waited for; of one in the background it is how it stands.
-
-    Raises:
-        ConflictError: `idempotency_response_gone`, it is not there any more.
-        GoneError: its events are not there any more.
-        UnavailableError: the server stops before the response has ended.
-    """
-    try:
-        if earlier.stream:
-            return await service.replay(scope, earlier.response_id, -1)
-        body = await service.retrieve(scope, earlier.response_id)
-        if not earlier.background and not _has_ended(body):
-            await _end(await service.replay(scope, earlier.response_id, -1))
-            body = await service.retrieve(scope, earlier.response_id)
-            if not _has_ended(body):
-                raise UnavailableError("The server is shutting down. Please try again later.", retry_after=5.0)
-    except NotFoundError:
-        raise ConflictError(
-            "The response that this idempotency key stands for is not there any more. Use a new key to make it anew.",
-            code="idempotency_response_gone",
-            retry=False,
-        ) from None
-    return body
-
-
-async def _find(service: Service, scope: Scope, body: bytes, once: Idempotent) -> Earlier | None:
-    if service.store is None:
-        return None
-    record = await service.store.find_idempotent(scope, once.key, time.time())
-    if record is None:
-        return None
-    if record.digest != once.digest:
-        raise ConflictError(
-            "This idempotency key came with another request before. Use a new key for a new request.",
-            code="idempotency_key_reused",
-            retry=False,
-        )
-    request = decode_create_response(body)
-    return Earlier(record.response_id, request.stream, request.background)
+    @asynccontextmanager
+    async def _door(self, key: tuple[str, str]) -> AsyncGenerator[None]:
+        door = self._begun.setdefault(key, _Door(asyncio.Lock()))
+        door.users += 1
+        try:
+            async with door.lock:
+                yield
+        finally:
+            door.users -= 1
+            if not door.users:
+                del self._begun[key]
 
 
 async def _end(replay: Replay) -> None:

@@ -18,7 +18,7 @@ from antiphon.runtime.admission import Admission
 from antiphon.runtime.background import Workers
 from antiphon.runtime.bells import Bells
 from antiphon.runtime.codec import Codec
-from antiphon.runtime.conversations import Conversations
+from antiphon.runtime.conversations import Conversations, conversation_id
 from antiphon.runtime.history import History, Turn
 from antiphon.runtime.lease import Lease
 from antiphon.runtime.limits import KeyLimits
@@ -178,6 +178,9 @@ class Service:
             parent_id = request.previous_response_id if parent is None or parent.stored else parent.base
             if self.store is not None and parent_id is not None and is_id("resp", parent_id):
                 held.enter_context(self.store.retain(scope, parent_id))
+            named = conversation_id(request)
+            if named is not None and self.conversations is not None and (request.store or request.background):
+                held.enter_context(self.conversations.held(scope, named))
             plan = await self.planner.plan(scope, request, body=body if isinstance(body, bytes) else b"", parent=parent)
             if idempotency is not None and plan.store is not None:
                 expires_at = time.time() + IDEMPOTENCY_SECONDS
