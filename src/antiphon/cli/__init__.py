@@ -1,1 +1,1 @@
-"""The command line: serve, chat, models, keys, tenants, doctor."""
+"""The command line: serve, chat, models, keys, tenants, db, doctor."""

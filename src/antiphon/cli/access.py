@@ -1,13 +1,16 @@
-"""What the commands share: the default address, the key to send, and the libraries that a server needs."""
+"""What the commands share: the default address, the key to send, the libraries that a server needs, an event loop."""
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
 
 from antiphon.errors import ConfigurationError
 
-__all__ = ["DEFAULT_BASE_URL", "check_libraries", "first_key", "missing_libraries"]
+__all__ = ["DEFAULT_BASE_URL", "check_libraries", "first_key", "missing_libraries", "run"]
+
+T = TypeVar("T")
 
 DEFAULT_BASE_URL = "http://127.0.0.1:8080/v1"
 """Where `antiphon serve` answers unless it is told otherwise."""
@@ -19,6 +22,14 @@ _ENGINE_LIBRARIES = ("xllamacpp",)
 def first_key(keys: str | None) -> str | None:
     """The key to send where ANTIPHON_API_KEY may name several, separated by commas, as it does for `serve`."""
     return next((key for key in (keys or "").split(",") if key), None)
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """The result of asynchronous work, in an event loop of its own."""
+    # Not at the top: --help of any command would load it.
+    import asyncio
+
+    return asyncio.run(work)
 
 
 def missing_libraries(models: Iterable[str]) -> list[str]:

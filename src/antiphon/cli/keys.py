@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from antiphon.cli.access import run
 from antiphon.cli.options import GroupedCommand, read_settings, setting_options
 from antiphon.cli.terminal import printable
 
@@ -95,7 +96,7 @@ def create(
     from antiphon.runtime.limits import KeyRules
 
     rules = KeyRules(models, requests_per_minute, tokens_per_minute)
-    secret, key = _run(_create(read_settings(params), name, tenant, rules))
+    secret, key = run(_create(read_settings(params), name, tenant, rules))
     click.echo(f"Made {key.id} for the tenant {tenant}. Its secret is shown this once:", err=True)
     click.echo(secret)
 
@@ -113,7 +114,7 @@ def list_keys(as_json: bool, **params: Any) -> None:
     """  # noqa: D301 - the escape is click's mark for lines to keep
     import msgspec
 
-    found = _run(_list(read_settings(params)))
+    found = run(_list(read_settings(params)))
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode([_plain(key) for key in found])).decode())
     elif not found:
@@ -133,17 +134,11 @@ def revoke(ctx: click.Context, key_id: str, **params: Any) -> None:
     Examples:
       antiphon keys revoke key_0199c1d2e3f4
     """  # noqa: D301 - the escape is click's mark for lines to keep
-    if _run(_revoke(read_settings(params), key_id)):
+    if run(_revoke(read_settings(params), key_id)):
         click.echo(f"Revoked {key_id}.", err=True)
         return
     click.echo(f"Error: There is no key '{printable(key_id)}' that is not revoked yet.", err=True)
     ctx.exit(1)
-
-
-def _run(work: Any) -> Any:
-    import asyncio
-
-    return asyncio.run(work)
 
 
 async def _create(settings: Settings, name: str, tenant: str, rules: KeyRules) -> tuple[str, ApiKey]:

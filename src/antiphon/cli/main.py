@@ -8,6 +8,7 @@ import click
 
 from antiphon import __version__
 from antiphon.cli.chat import chat
+from antiphon.cli.db import db
 from antiphon.cli.doctor import doctor
 from antiphon.cli.keys import keys
 from antiphon.cli.models import models
@@ -60,6 +61,7 @@ cli.add_command(models)
 cli.add_command(doctor)
 cli.add_command(keys)
 cli.add_command(tenants)
+cli.add_command(db)
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from antiphon.cli.access import run
 from antiphon.cli.keys import check_tenant
 from antiphon.cli.options import GroupedCommand, read_settings, setting_options
 from antiphon.errors import ConfigurationError
@@ -44,14 +45,12 @@ def delete(tenant: str, yes: bool, **params: Any) -> None:
       antiphon tenants delete acme
       antiphon tenants delete acme --yes --store backup-2026-11.db
     """  # noqa: D301 - the escape is click's mark for lines to keep
-    import asyncio
-
     settings = read_settings(params)
     if settings.store == "memory":
         raise ConfigurationError("A store in memory keeps nothing that a command could delete.")
     if not yes:
         click.confirm(f"Delete all that the tenant {tenant} has? It cannot be undone.", abort=True, err=True)
-    asyncio.run(_delete(settings, tenant))
+    run(_delete(settings, tenant))
     click.echo(f"Deleted all that the tenant {tenant} had.", err=True)
 
 

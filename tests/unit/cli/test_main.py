@@ -13,10 +13,12 @@ from antiphon.cli.main import cli
 
 
 def commands() -> dict[str, click.Command]:
-    found = {"": cli, **{f"{name}": command for name, command in cli.commands.items()}}
-    models = cli.commands["models"]
-    assert isinstance(models, click.Group)
-    return {**found, **{f"models {name}": command for name, command in models.commands.items()}}
+    found: dict[str, click.Command] = {"": cli}
+    for name, command in cli.commands.items():
+        found[name] = command
+        if isinstance(command, click.Group):
+            found.update((f"{name} {below}", further) for below, further in command.commands.items())
+    return found
 
 
 @pytest.mark.requirement("cli:help")
