@@ -43,6 +43,7 @@ HEADINGS: Mapping[str, str] = {
     "KEYS": "Keys, tenants and encryption",
     "OUTBOUND": "Requests to elsewhere",
     "IDEMPOTENCY": "Requests that are sent again",
+    "COMPACTION": "Compaction and counting",
 }
 
 
@@ -61,6 +62,7 @@ EXAMPLES: Mapping[str, str] = {
     "Requests to elsewhere": "nothing but public addresses unless named, no rebinding, no redirect unasked",
     "Webhooks": "signed, verified by the openai package, tried again for three days and over restarts",
     "Conversations": "the whole family, one response at a time, law 3; sessions of the Agents SDK",
+    "Compaction and counting": "summaries in parts, open calls that stay open, sealed thinking, exact counts",
     "Requests that are sent again": "Idempotency-Key: the same object or stream, also while the first still runs",
 }
 """What a reader may know an area by."""
