@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup serve test check bench faults node-packages docs lock clean
+.PHONY: setup serve test check bench faults codex node-packages docs lock clean
 
 setup: $(STAMP)
 	@$(BIN)/antiphon models pull smollm2 --quiet-if-present
@@ -34,6 +34,11 @@ bench: setup
 faults: setup
 	$(BIN)/python -m tests.kills --store sqlite --kills 200 $(ARGS)
 	$(BIN)/python -m tests.kills --store postgres --kills 60 $(ARGS)
+
+# Runs of the Codex CLI, whose package is 424 MB.
+codex: setup
+	npm ci --prefix tests/codex --no-audit --no-fund
+	$(BIN)/python -m tests.codex $(ARGS)
 
 # What the tests of JavaScript clients need; without them those tests are skipped.
 node-packages:
