@@ -1765,6 +1765,14 @@ BACKGROUND: tuple[Requirement, ...] = (
         "After a kill in mid-sentence the same response goes on as the engine would from the logged tokens.",
     ),
     R("fault:real-child-resume", "issue 3, Must show 3", "After a kill of the engine alone the response goes on."),
+    R(
+        "replicas:shared",
+        "issue 3, PostgreSQL",
+        "What one server runs, the other retrieves, streams, resumes and cancels.",
+    ),
+    R("replicas:takeover", "issue 3, PostgreSQL", "What a killed server ran goes on on another, in the same stream."),
+    R("replicas:fence", "issue 3, Must show 6", "A paused owner cannot write when it wakes; its readers get the rest."),
+    R("replicas:locks", "issue 3, PostgreSQL", "Conversation locks, idempotency keys and deletions hold everywhere."),
     R("clients:openai-node", "client-contract 3.3", "The OpenAI SDK for JavaScript does all flows."),
 )
 
