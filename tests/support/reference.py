@@ -56,7 +56,7 @@ EXAMPLES: Mapping[str, str] = {
     "The store": "chains that survive the deletion of ancestors, limits, crashes, full disks",
     "The API": "create, stream, retrieve, delete, cancel, input_items, models, health, metrics, keys",
     "Clients": "the openai package validates every object and event strictly; llm-comply",
-    "The command line": "serve, chat, models, doctor; every setting as flag, variable and key",
+    "The command line": "serve, chat, models, keys, tenants, db, doctor; every setting as flag, variable and key",
     "The project": "docs that are run, a map of the modules, limits of size",
     "Going on after a crash": "the same stream goes on with the next number; a turn run again says nothing twice",
     "Requests to elsewhere": "nothing but public addresses unless named, no rebinding, no redirect unasked",
@@ -64,6 +64,7 @@ EXAMPLES: Mapping[str, str] = {
     "Conversations": "the whole family, one response at a time, law 3; sessions of the Agents SDK",
     "Compaction and counting": "summaries in parts, open calls that stay open, sealed thinking, exact counts",
     "Requests that are sent again": "Idempotency-Key: the same object or stream, also while the first still runs",
+    "Keys, tenants and encryption": "keys with limits, no word of what is another's, bodies sealed for each tenant",
 }
 """What a reader may know an area by."""
 
