@@ -81,7 +81,8 @@ class MemoryStore(MemoryConversations, MemoryRegisters, Store):
         """What it holds; bytes are those of objects, items and events."""
         self._expire()
         self._expire_conversations()
-        return StoreStatus("memory", False, self._live, len(self._items), self._own_bytes + self._items.size)
+        size = self._own_bytes + self._items.size
+        return StoreStatus("memory", False, self._live, len(self._items), size, len(self._conversations))
 
     # Responses
 

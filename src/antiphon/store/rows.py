@@ -240,3 +240,4 @@ class StoreStatus(Struct, frozen=True):
     responses: int
     items: int
     bytes: int
+    conversations: int = 0

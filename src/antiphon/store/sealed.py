@@ -134,7 +134,8 @@ class SealedStore(Store):
         wrapped = await self.inner.tenant_key(SERVER)
         if wrapped is None:
             status = await self.inner.status()
-            if status.responses or status.items or status.bytes or await self.inner.codec_keys():
+            rows = status.responses or status.items or status.bytes or status.conversations
+            if rows or await self.inner.codec_keys():
                 raise ConfigurationError(
                     "The store holds rows that are not encrypted, and they cannot be encrypted where they are. Start "
                     "a new store with --store or --data-dir, or leave the encryption key out."

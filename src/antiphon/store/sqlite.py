@@ -68,7 +68,7 @@ class SQLiteStore(SQLiteConversations, SQLiteRegisters, Store):
     async def status(self) -> StoreStatus:
         """Where it lies and what it holds; what has expired counts until it is swept."""
         totals = self._open().rows.ledger.totals
-        return StoreStatus(str(self.path), True, totals.responses, totals.items, totals.bytes)
+        return StoreStatus(str(self.path), True, totals.responses, totals.items, totals.bytes, totals.conversations)
 
     async def create_response(self, scope: Scope, response: NewResponse) -> None:
         """Begin a response.

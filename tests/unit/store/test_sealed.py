@@ -196,7 +196,7 @@ async def test_a_store_with_rows_that_are_not_sealed_refuses_a_key(inner: Memory
     if what == "response":
         await inner.create_response(OURS, NewResponse("resp_a", None, "queued", 1000, b"{}", []))
     elif what == "conversation":
-        await inner.create_conversation(OURS, NewConversation("conv_a", 1000, b"{}", [StoredItem("first", BODY)]))
+        await inner.create_conversation(OURS, NewConversation("conv_a", 1000, b"{}"))
     else:
         await inner.add_codec_key(CodecKey("ck", SECRET, 1000))
     with pytest.raises(ConfigurationError, match="not encrypted, and they cannot be encrypted where they are"):
