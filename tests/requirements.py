@@ -713,7 +713,12 @@ API: tuple[Requirement, ...] = (
         deferred="Accepted, without effect.",
     ),
     R("subset:M1", "M1", "The routes stand with and without /v1."),
-    R("subset:M31", "M31", "background true is a 400.", divergence="truncation auto is supported."),
+    R(
+        "subset:M31",
+        "M31",
+        "service_tier, stream_options and user are taken.",
+        divergence="`background: true` and `truncation: auto` are supported, where the source refuses them.",
+    ),
     R("subset:M33", "M33", "A look-up gives the object, or a 404; without persistence a 400."),
     R("subset:M34", "M34", "Delete answers deleted true.", divergence="A missing id is a 404, as at OpenAI."),
     R("subset:M35", "M35", "Cancel of a known id is a 400.", divergence="Only background responses can be cancelled."),

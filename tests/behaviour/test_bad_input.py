@@ -15,7 +15,6 @@ from support.inprocess import InProcess, inprocess_app
 LEAKS = re.compile(r"0x[0-9a-f]{6,}|Traceback|/src/|\.py\b|/home/|/usr/")
 
 CROSS_FIELD: list[tuple[dict[str, Any], str, str]] = [
-    ({"background": True}, "background", "unsupported_parameter"),
     ({"conversation": {}}, "conversation.id", "missing_required_parameter"),
     (
         {"conversation": "conv_1", "previous_response_id": "resp_unknown"},
@@ -38,7 +37,7 @@ CROSS_FIELD: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.requirement("api:bad-input", "subset:M6", "subset:M31")
+@pytest.mark.requirement("api:bad-input", "subset:M6")
 @pytest.mark.parametrize(("fields", "param", "code"), CROSS_FIELD, ids=[repr(row[0])[:50] for row in CROSS_FIELD])
 async def test_fields_that_do_not_go_together_are_a_400(api: InProcess, fields, param, code):
     body = {"input": "hi", **fields}

@@ -70,11 +70,13 @@ async def test_an_end_that_the_store_would_not_take_is_told_and_is_written_later
 
 
 @pytest.mark.requirement("store:fault:owed")
-async def test_an_owed_end_of_a_deleted_response_is_dropped(monkeypatch):
+async def test_an_owed_end_is_written_before_its_response_is_deleted(monkeypatch):
     async with inprocess_app() as api:
-        breaking(monkeypatch, "finish_response", FULL)
-        events = sse_events((await request(api, stream=True)).content)
-        path = f"/responses/{events[-1]['response']['id']}"
+        with monkeypatch.context() as broken:
+            breaking(broken, "finish_response", FULL)
+            events = sse_events((await request(api, stream=True)).content)
+            path = f"/responses/{events[-1]['response']['id']}"
+            assert (await api.client.delete(path)).status_code == 503
         assert (await api.client.delete(path)).status_code == 200
         assert (await api.client.get(path)).status_code == 404
 

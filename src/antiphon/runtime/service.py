@@ -238,12 +238,15 @@ class Service:
         Raises:
             NotFoundError: there is none by that id in this scope.
             InvalidRequestError: it, or with `chain` one of them, is still running.
+            UnavailableError: the store cannot be written now.
         """
         store = require_store(self.store)
         if self.live_run(scope, response_id) is not None:
             raise InvalidRequestError("Cannot delete an in-flight response.", code="response_in_progress")
         if not is_id("resp", response_id):
             raise response_not_found(response_id)
+        if self._upkeep is not None:
+            await self._upkeep.settle(scope, response_id)
         if chain or self.settings.delete_chain:
             deleted = await store.delete_chain(scope, response_id)
         else:
@@ -253,8 +256,6 @@ class Service:
         for name in deleted:
             if self._history is not None:
                 self._history.forget(scope, name)
-            if self._upkeep is not None:
-                self._upkeep.forget(scope, name)
 
     async def cancel(self, scope: Scope, response_id: str) -> bytes:
         """Cancel a background response, wherever it runs; one that has ended stays as it is. The JSON of it then.

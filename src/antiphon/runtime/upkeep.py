@@ -47,9 +47,16 @@ class Upkeep:
         while len(self._owed) > MAX_OWED:
             self._owed.popitem(last=False)
 
-    def forget(self, scope: Scope, response_id: str) -> None:
-        """Drop the end of a response that was deleted."""
-        self._owed.pop((scope.tenant, response_id), None)
+    async def settle(self, scope: Scope, response_id: str) -> None:
+        """Write the end that is owed of a response, if any, before something is done that needs it.
+
+        Raises:
+            UnavailableError: the store still does not take it.
+        """
+        finished = self.owed(scope, response_id)
+        if finished is not None:
+            await self._store.finish_response(scope, finished)
+            self._owed.pop((scope.tenant, response_id), None)
 
     def owed(self, scope: Scope, response_id: str) -> FinishedResponse | None:
         """The end of a response that the store does not have yet."""
