@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import signal
 from typing import Any
 
@@ -39,14 +40,15 @@ def serve(**params: Any) -> None:
     settings = read_settings(params)
     from antiphon.store.keyring import has_stored_keys
 
-    check_access(settings, lambda: has_stored_keys(settings))
+    stored_keys = functools.cache(lambda: has_stored_keys(settings))
+    check_access(settings, stored_keys)
     check_libraries(models_wanted(settings))
     ensure_models(settings)
     from antiphon.http.server import serve as run_server
 
     # Until the server takes the signals itself, and after: the default action of SIGTERM would leave engines behind.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    announcer = TerminalAnnouncer(with_key=bool(configured_keys(settings)) or has_stored_keys(settings))
+    announcer = TerminalAnnouncer(with_key=bool(configured_keys(settings)) or stored_keys())
     try:
         with contextlib.suppress(KeyboardInterrupt):
             run_server(settings, announcer)
