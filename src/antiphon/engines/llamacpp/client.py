@@ -10,6 +10,7 @@ import asyncio
 import errno
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from io import BytesIO
 from typing import Any, Final, TypeVar
 
 import aiohttp
@@ -108,7 +109,7 @@ class Client:
         parser = SSEParser()
         response: aiohttp.ClientResponse | None = None
         try:
-            response = await self._session.post("/completion", data=encode(body), headers=_HEADERS)
+            response = await self._session.post("/completion", data=BytesIO(encode(body)), headers=_HEADERS)
             if response.status != 200:
                 raise _refusal(response.status, await response.read())
             async for data in response.content.iter_any():
@@ -124,7 +125,7 @@ class Client:
                 response.close()
 
     async def _call(self, method: str, path: str, body: Mapping[str, Any] | None, type: type[T]) -> T:  # noqa: A002
-        data = None if body is None else encode(body)
+        data = None if body is None else BytesIO(encode(body))
         try:
             async with self._session.request(method, path, data=data, headers=_HEADERS) as response:
                 answer = await response.read()
