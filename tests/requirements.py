@@ -1192,6 +1192,11 @@ KEYS: tuple[Requirement, ...] = (
     R("cli:db:vacuum", "operations C3", "`db vacuum` gives space back and says how much."),
     R("cli:db:lock", "operations C3", "What needs a file for itself says who has it; the rest runs beside a server."),
     R("cli:db:store", "issue 3, PostgreSQL", "A store that is in memory or not there is a clear error."),
+    R(
+        "client:openai:keys",
+        "operations C1",
+        "Limits and revoked keys are the openai package's own errors and retries.",
+    ),
     R("tenancy:routes", "faults B2 18", "Every route has a test with a foreign key, or a reason why it needs none."),
     R("tenancy:foreign", "faults B2 18", "A foreign, a deleted and a missing id get one answer in every place."),
     R(
