@@ -55,6 +55,10 @@ def delete(tenant: str, yes: bool, **params: Any) -> None:
 
 
 async def _delete(settings: Settings, tenant: str) -> None:
+    import asyncio
+    import time
+
+    from antiphon.runtime.keys import FRESH_SECONDS
     from antiphon.store.open import open_plain
 
     store = open_plain(settings)
@@ -62,6 +66,12 @@ async def _delete(settings: Settings, tenant: str) -> None:
     store.sealed = True
     await store.open()
     try:
+        revoked = [
+            await store.revoke_key(key.id, int(time.time())) for key in await store.keys() if key.tenant == tenant
+        ]
+        if store.shared and any(revoked):
+            # Until every server has seen it: what one of them still let in would be left behind.
+            await asyncio.sleep(2 * FRESH_SECONDS)
         await store.delete_tenant(tenant)
     finally:
         await store.close()

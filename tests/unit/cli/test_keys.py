@@ -270,3 +270,31 @@ async def test_keys_need_no_encryption_key(tmp_path: Path) -> None:
     await sealed.close()
     async with open_keyring(settings) as registers:
         assert await registers.keys() == []
+
+
+@pytest.mark.requirement("cli:tenants:delete")
+def test_other_servers_stop_to_let_a_tenant_in_before_its_rows_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.db"
+    made("--store", str(path), "--tenant", "acme")
+    made("--store", str(path), "--tenant", "other")
+    waited: list[tuple[float, list[bool]]] = []
+    stores: list[SQLiteStore] = []
+
+    class Shared(SQLiteStore):
+        shared = True
+
+    def opened(settings: Settings) -> SQLiteStore:
+        stores.append(Shared(Path(settings.store), StoreLimits()))
+        return stores[-1]
+
+    async def sleep(seconds: float) -> None:
+        waited.append((seconds, [key.revoked_at is not None for key in await stores[-1].keys()]))
+
+    monkeypatch.setattr("antiphon.store.open.open_plain", opened)
+    monkeypatch.setattr("asyncio.sleep", sleep)
+    assert run("tenants", "delete", "acme", "--yes", "--store", str(path)).exit_code == 0
+    assert waited[0] == (2.0, [True, False])
+    monkeypatch.undo()
+    assert [key["tenant"] for key in listed("--store", str(path))] == ["other"]
