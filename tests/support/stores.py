@@ -76,6 +76,14 @@ class _TurningMaster(MasterKey):
         return _Turned(tenant, b"")
 
 
+def _postgres(folder: Path, limits: StoreLimits, clock: Clock) -> Store:
+    # Only here: other tests need neither the library nor a database.
+    from antiphon.store.postgres import PostgresStore
+    from support.postgres import database_for
+
+    return PostgresStore(database_for(folder), limits, clock)
+
+
 def _sealed(within: Callable[[Path, StoreLimits, Clock], Store]) -> Callable[[Path, StoreLimits, Clock], Store]:
     return lambda folder, limits, clock: SealedStore(within(folder, limits, clock), MASTER, clock)
 
@@ -83,6 +91,7 @@ def _sealed(within: Callable[[Path, StoreLimits, Clock], Store]) -> Callable[[Pa
 MAKERS: dict[str, Callable[[Path, StoreLimits, Clock], Store]] = {
     "memory": _memory,
     "sqlite": _sqlite,
+    "postgres": _postgres,
     "sealed-memory": _sealed(_memory),
     "sealed-sqlite": _sealed(_sqlite),
 }

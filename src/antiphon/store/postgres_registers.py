@@ -1,0 +1,120 @@
+"""The small tables of the PostgreSQL store: keys, idempotency records and webhooks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from antiphon.store.postgres_core import PostgresCore, storable
+from antiphon.store.postgres_database import Connection, execute, fetch
+from antiphon.store.postgres_errors import violated
+from antiphon.store.refusals import key_exists
+from antiphon.store.registers import Registers
+from antiphon.store.rows import ApiKey, CodecKey, Delivery, IdempotencyRecord, Scope
+
+__all__ = ["PostgresRegisters"]
+
+_UNIQUE = {"api_keys_id_key", "api_keys_digest_key"}
+
+
+class PostgresRegisters(PostgresCore, Registers):
+    """Keeps the small tables."""
+
+    async def find_idempotent(self, scope: Scope, key: str, now: float) -> IdempotencyRecord | None:
+        """The record of an idempotency key that has not expired."""
+        if not storable(key):
+            return None
+        rows = await self._fetch("find_idempotent", tenant=scope.tenant, key=key, now=now)
+        return IdempotencyRecord(key, *rows[0]) if rows else None
+
+    async def due_deliveries(self, now: float, hold_seconds: float, most: int) -> list[Delivery]:
+        """Webhooks of every tenant that are due, in the order in which they became so."""
+        rows = await self._fetch("due_deliveries", now=now, hold_seconds=hold_seconds, most=most)
+        return [Delivery(Scope(tenant), *rest) for tenant, *rest in rows]
+
+    async def settle_delivery(self, scope: Scope, delivery_id: str, again_at: float | None) -> None:
+        """After an attempt: try it again at that time, or, with None, remove it."""
+        names: dict[str, object] = {"tenant": scope.tenant, "id": delivery_id}
+        if again_at is None:
+            await self._execute("delete_delivery", **names)
+        else:
+            await self._execute("delay_delivery", **names, again_at=again_at)
+
+    async def add_key(self, key: ApiKey) -> None:
+        """Keep an API key.
+
+        Raises:
+            ConflictError: there is one by that id or with that digest.
+        """
+
+        async def job(connection: Connection, again: bool) -> None:
+            try:
+                await execute(
+                    connection,
+                    "add_key",
+                    id=key.id,
+                    tenant=key.tenant,
+                    name=key.name,
+                    digest=key.digest,
+                    created_at=key.created_at,
+                    limits=key.limits,
+                    revoked_at=key.revoked_at,
+                )
+            except Exception as error:
+                if violated(error) not in _UNIQUE:
+                    raise
+                if not again or _keys(await fetch(connection, "find_key", digest=key.digest)) != [key]:
+                    raise key_exists() from None
+
+        await self._run(job)
+
+    async def find_key(self, digest: bytes) -> ApiKey | None:
+        """The key with that digest, revoked or not."""
+        found = _keys(await self._fetch("find_key", digest=digest))
+        return found[0] if found else None
+
+    async def keys(self) -> list[ApiKey]:
+        """All keys, oldest first, revoked ones included."""
+        return _keys(await self._fetch("keys"))
+
+    async def revoke_key(self, key_id: str, now: int) -> bool:
+        """Revoke a key; False where there is none by that id that is not revoked yet."""
+        if not storable(key_id):
+            return False
+
+        async def job(connection: Connection, again: bool) -> bool:
+            if await fetch(connection, "revoke_key", id=key_id, now=now):
+                return True
+            # An earlier attempt may have got through, although its connection was lost before it said so.
+            keys = _keys(await fetch(connection, "keys")) if again else []
+            return any(key.id == key_id and key.revoked_at == now for key in keys)
+
+        return await self._run(job)
+
+    async def codec_keys(self) -> list[CodecKey]:
+        """All keys of blobs, oldest first."""
+        return [CodecKey(*row) for row in await self._fetch("codec_keys")]
+
+    async def add_codec_key(self, key: CodecKey) -> None:
+        """Keep a key of blobs; one by the same id stays as it is."""
+        await self._execute("add_codec_key", id=key.id, secret=key.secret, created_at=key.created_at)
+
+    async def tenant_key(self, tenant: str) -> bytes | None:
+        """The wrapped key of a tenant's rows; None where it has none."""
+        rows = await self._fetch("tenant_key", tenant=tenant)
+        return rows[0][0] if rows else None
+
+    async def add_tenant_key(self, tenant: str, wrapped: bytes) -> bytes:
+        """Give a tenant a key unless it has one; the one that it then has."""
+
+        async def job(connection: Connection, _: bool) -> bytes:
+            await execute(connection, "add_tenant_key", tenant=tenant, key=wrapped)
+            # Gone again at once, if the tenant was deleted in between: then it has none, and this one is of no use.
+            rows = await fetch(connection, "tenant_key", tenant=tenant)
+            return rows[0][0] if rows else wrapped
+
+        return await self._run(job)
+
+
+def _keys(rows: Sequence[Sequence[Any]]) -> list[ApiKey]:
+    return [ApiKey(*row) for row in rows]

@@ -1,0 +1,181 @@
+-- The statements of the PostgreSQL store that remove. A response that nothing needs any more is marked as removed, which
+-- hides it and its items at once, and is erased after a time of grace: another server may be making a turn on top of it.
+
+-- name: set_gone_by_id
+-- Makes a live response that does not run gone; its number.
+UPDATE responses SET gone_at = :now, log_ended_at = NULL, snapshot = ''
+WHERE tenant = :tenant AND id = :id AND removed_at IS NULL AND gone_at IS NULL AND NOT running AND expires_at > :now
+RETURNING n;
+
+-- name: set_gone
+-- Makes responses gone; the numbers of those that were not and that do not run.
+UPDATE responses SET gone_at = :now, log_ended_at = NULL, snapshot = ''
+WHERE n = ANY (:numbers::bigint[]) AND gone_at IS NULL AND NOT running
+RETURNING n;
+
+-- name: find_live
+-- A live response: its number, and whether it runs.
+SELECT n, running FROM responses
+WHERE tenant = :tenant AND id = :id AND removed_at IS NULL AND gone_at IS NULL AND (running OR expires_at > :now);
+
+-- name: gone_then
+-- The responses of a tenant that went at that very time.
+SELECT id FROM responses WHERE tenant = :tenant AND gone_at = :now ORDER BY n;
+
+-- name: delete_events
+-- Removes the events of responses, what was sampled for them, and their plans.
+WITH sampled AS (
+  DELETE FROM samples WHERE response = ANY (:numbers::bigint[])
+), planned AS (
+  DELETE FROM plans WHERE response = ANY (:numbers::bigint[])
+)
+DELETE FROM event_batches WHERE response = ANY (:numbers::bigint[]);
+
+-- name: lock_line
+-- Locks gone responses that nothing needs, and upwards those that only they need, up to the first that stays.
+WITH RECURSIVE line (n, parent, child) AS (
+  SELECT n, parent, 0::bigint FROM responses WHERE n = ANY (:numbers::bigint[])
+  UNION
+  SELECT p.n, p.parent, line.n
+  FROM line JOIN responses AS r ON r.n = line.n JOIN responses AS p ON p.n = line.parent
+  WHERE r.gone_at IS NOT NULL AND NOT EXISTS (
+    SELECT FROM responses AS c WHERE c.parent = line.n AND c.n <> line.child AND c.removed_at IS NULL)
+)
+SELECT n FROM responses WHERE n IN (SELECT n FROM line) ORDER BY n FOR UPDATE;
+
+-- name: mark_removed
+-- Marks those of the locked responses that are gone and that nothing needs, but for those that are retained here.
+WITH RECURSIVE held AS (
+  SELECT r.n, r.parent FROM responses AS r
+  WHERE r.n = ANY (:numbers::bigint[]) AND r.gone_at IS NOT NULL AND r.removed_at IS NULL
+    AND NOT EXISTS (
+      SELECT FROM unnest(:tenants::text[], :ids::text[]) AS k (tenant, id) WHERE k.tenant = r.tenant AND k.id = r.id)
+), line (n, parent) AS (
+  SELECT held.n, held.parent FROM held
+  WHERE NOT EXISTS (SELECT FROM responses AS c WHERE c.parent = held.n AND c.removed_at IS NULL)
+  UNION
+  SELECT held.n, held.parent FROM line JOIN held ON held.n = line.parent
+  WHERE NOT EXISTS (
+    SELECT FROM responses AS c WHERE c.parent = held.n AND c.n <> line.n AND c.removed_at IS NULL)
+)
+UPDATE responses SET removed_at = :now WHERE n IN (SELECT n FROM line) RETURNING n, parent;
+
+-- name: find_unmarked
+-- Gone responses that nothing needs and that are not marked: whoever retained them has ended.
+SELECT n FROM responses AS r WHERE gone_at IS NOT NULL AND removed_at IS NULL
+  AND NOT EXISTS (SELECT FROM responses AS c WHERE c.parent = r.n AND c.removed_at IS NULL);
+
+-- name: find_gone
+-- Those of a list of responses that are gone and not marked.
+SELECT r.n FROM unnest(:tenants::text[], :ids::text[]) AS k (tenant, id)
+JOIN responses AS r ON r.tenant = k.tenant AND r.id = k.id
+WHERE r.removed_at IS NULL AND r.gone_at IS NOT NULL;
+
+-- name: refresh_removed
+-- Begins the time of grace anew for responses that are retained here, and for their ancestors.
+WITH RECURSIVE line (n, parent) AS (
+  SELECT r.n, r.parent FROM unnest(:tenants::text[], :ids::text[]) AS k (tenant, id)
+  JOIN responses AS r ON r.tenant = k.tenant AND r.id = k.id WHERE r.removed_at IS NOT NULL
+  UNION
+  SELECT p.n, p.parent FROM line JOIN responses AS p ON p.n = line.parent WHERE p.removed_at IS NOT NULL
+)
+UPDATE responses SET removed_at = :now WHERE n IN (SELECT n FROM line) AND removed_at IS NOT NULL;
+
+-- name: revive
+-- Takes the mark from a removed response and its ancestors, since a child of it is being stored.
+WITH RECURSIVE line (n, parent) AS (
+  (SELECT n, parent FROM responses WHERE tenant = :tenant AND id = :id AND removed_at IS NOT NULL
+  ORDER BY n DESC LIMIT 1)
+  UNION ALL
+  SELECT p.n, p.parent FROM line JOIN responses AS p ON p.n = line.parent WHERE p.removed_at IS NOT NULL
+)
+UPDATE responses SET removed_at = NULL WHERE n IN (SELECT n FROM line);
+
+-- name: find_kin
+-- A response, its ancestors and all that descend from any of them, locked: whether each is gone, runs and is live.
+WITH RECURSIVE ancestor (n, parent, depth) AS (
+  SELECT n, parent, 0 FROM responses WHERE n = :number
+  UNION ALL
+  SELECT p.n, p.parent, ancestor.depth + 1 FROM ancestor JOIN responses AS p ON p.n = ancestor.parent
+), kin (n) AS (
+  SELECT n FROM (SELECT n FROM ancestor ORDER BY depth DESC LIMIT 1) AS oldest
+  UNION ALL
+  SELECT c.n FROM kin JOIN responses AS c ON c.parent = kin.n
+)
+SELECT n, id, gone_at IS NULL, running, gone_at IS NULL AND (running OR expires_at > :now)
+FROM responses WHERE n IN (SELECT n FROM kin) AND removed_at IS NULL ORDER BY n FOR UPDATE;
+
+-- name: find_expired
+-- Some of the responses whose time is up, locked.
+SELECT n FROM responses WHERE gone_at IS NULL AND NOT running AND expires_at < 'Infinity' AND expires_at <= :now
+ORDER BY expires_at LIMIT :most FOR UPDATE SKIP LOCKED;
+
+-- name: find_least_used
+-- Some of the responses that limits may evict, least recently used first, locked, with about the bytes that each holds.
+SELECT r.n, octet_length(r.snapshot)
+  + (SELECT coalesce(sum(octet_length(b.body)), 0) FROM event_batches AS b WHERE b.response = r.n)
+  + (SELECT coalesce(sum(octet_length(i.body)), 0) FROM response_items AS ri JOIN items AS i ON i.n = ri.item
+    WHERE ri.response = r.n)
+FROM responses AS r WHERE r.gone_at IS NULL AND NOT r.running
+ORDER BY r.used_at, r.n LIMIT :most FOR UPDATE OF r SKIP LOCKED;
+
+-- name: set_used
+-- Notes when responses were last used.
+UPDATE responses AS r SET used_at = u.used_at
+FROM unnest(:tenants::text[], :ids::text[], :times::double precision[]) AS u (tenant, id, used_at)
+WHERE r.tenant = u.tenant AND r.id = u.id AND r.removed_at IS NULL AND r.used_at < u.used_at;
+
+-- name: expire_logs
+-- Removes the events of some responses whose log has been whole for long enough; how many responses.
+WITH old AS (
+  SELECT n FROM responses WHERE log_ended_at <= :before ORDER BY log_ended_at LIMIT :most FOR UPDATE SKIP LOCKED
+), noted AS (
+  UPDATE responses SET log_ended_at = NULL, events_expired = true FROM old WHERE responses.n = old.n
+), dropped AS (
+  DELETE FROM event_batches USING old WHERE event_batches.response = old.n
+)
+SELECT count(*) FROM old;
+
+-- name: find_erasable
+-- Some of the removed responses whose time of grace is over, locked.
+SELECT r.n FROM responses AS r WHERE r.removed_at <= :before
+  AND NOT EXISTS (
+    SELECT FROM responses AS c WHERE c.parent = r.n AND (c.removed_at IS NULL OR c.removed_at > :before))
+ORDER BY r.removed_at, r.n DESC LIMIT :most FOR UPDATE SKIP LOCKED;
+
+-- name: erase_responses
+-- Erases locked responses, if nothing has needed them since; the numbers of their items.
+WITH erased AS (
+  DELETE FROM responses AS r WHERE r.n = ANY (:numbers::bigint[]) AND r.removed_at <= :before
+    AND NOT EXISTS (
+      SELECT FROM responses AS c WHERE c.parent = r.n AND (c.removed_at IS NULL OR c.removed_at > :before))
+  RETURNING r.n
+)
+DELETE FROM response_items USING erased WHERE response_items.response = erased.n RETURNING response_items.item;
+
+-- name: lock_items
+-- Locks items, so that nothing can begin to refer to them.
+SELECT n FROM items WHERE n = ANY (:numbers::bigint[]) ORDER BY n FOR UPDATE;
+
+-- name: delete_items
+-- Removes those of the locked items that neither a response nor a conversation has.
+DELETE FROM items AS i WHERE i.n = ANY (:numbers::bigint[])
+  AND NOT EXISTS (SELECT FROM response_items AS ri WHERE ri.item = i.n)
+  AND NOT EXISTS (SELECT FROM conversation_items AS ci WHERE ci.item = i.n);
+
+-- name: lock_tenant
+-- Locks some responses of a tenant.
+SELECT n FROM responses WHERE tenant = :tenant ORDER BY n LIMIT :most FOR UPDATE;
+
+-- name: delete_responses
+-- Removes responses whole, whatever their state; the numbers of their items.
+WITH gone AS (
+  DELETE FROM responses WHERE n = ANY (:numbers::bigint[])
+), logged AS (
+  DELETE FROM event_batches WHERE response = ANY (:numbers::bigint[])
+), sampled AS (
+  DELETE FROM samples WHERE response = ANY (:numbers::bigint[])
+), planned AS (
+  DELETE FROM plans WHERE response = ANY (:numbers::bigint[])
+)
+DELETE FROM response_items WHERE response = ANY (:numbers::bigint[]) RETURNING item;
