@@ -272,7 +272,7 @@ def test_a_request_that_offers_an_upgrade_is_answered_as_it_stands(connection: R
     }[cut]
     for piece in pieces:
         connection.send(piece)
-    answer = connection.read_until(b'"frequency_penalty":0.0}')
+    answer = connection.read_until(b'"title":"hi"}')
     assert answer.startswith(b"HTTP/1.1 200 OK")
     connection.received = b""
     connection.send(GET + b"\r\n")
@@ -280,10 +280,10 @@ def test_a_request_that_offers_an_upgrade_is_answered_as_it_stands(connection: R
 
 
 @pytest.mark.requirement("http:upgrade")
-def test_a_websocket_or_connect_request_is_an_answer_in_the_envelope(connection: RawConnection):
+def test_an_improper_websocket_or_a_connect_request_is_an_answer_in_the_envelope(connection: RawConnection):
     connection.send(
         b"GET /v1/responses HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+        b"Sec-WebSocket-Version: 8\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
     )
     assert connection.read_until(b"method_not_allowed").startswith(b"HTTP/1.1 405")
     connection.received = b""
