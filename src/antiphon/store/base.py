@@ -182,6 +182,11 @@ class Store(ResponseStore, ConversationStore, Registers):
     sealed: bool = False
     """Whether bodies come in sealed (see `sealed.py`); set before it is opened."""
 
+    @property
+    def reachable(self) -> bool:
+        """Whether it can be asked now; a server whose store cannot is not ready (faults B2 11)."""
+        return True
+
     @abstractmethod
     async def open(self) -> None:
         """Open it, creating or migrating it as needed.

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from antiphon.errors import ConfigurationError
 from antiphon.settings import Settings
+from antiphon.store.addresses import is_database, location
 from antiphon.store.base import Store, StoreLimits
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite import SQLiteStore
@@ -62,7 +63,7 @@ def open_store(settings: Settings) -> Store | None:
     With an encryption key, bodies are sealed in it; one in memory is not at rest, and is left as it is.
 
     Raises:
-        ConfigurationError: a store that this version does not have, or an encryption key that cannot be used.
+        ConfigurationError: there is no such kind of store, a library is missing, or an encryption key cannot be used.
     """
     if settings.responses_store_max_entries == 0:
         return None
@@ -81,18 +82,32 @@ def open_plain(settings: Settings) -> Store:
     """The store that the settings name, not opened yet, as it lies there: what is sealed in it stays so.
 
     Raises:
-        ConfigurationError: a store that this version does not have.
+        ConfigurationError: there is no such kind of store, or a library is missing.
     """
     limits = store_limits(settings)
     if settings.store == "memory":
         return MemoryStore(limits)
     path = sqlite_path(settings)
     if path is None:
-        scheme = settings.store.partition("://")[0]
-        raise ConfigurationError(
-            f"A store at a {scheme}:// address is not in this version. Use 'sqlite', 'memory' or a path to a file."
-        )
+        return _database(settings.store, limits)
     return SQLiteStore(path, limits)
+
+
+def _database(address: str, limits: StoreLimits) -> Store:
+    if not is_database(address):
+        scheme = address.partition("://")[0]
+        raise ConfigurationError(
+            f"There is no store for {scheme}:// addresses. Use 'sqlite', 'memory', a path to a file, or "
+            "postgresql://USER@HOST/DATABASE."
+        )
+    try:
+        # Only here: nothing else needs the library.
+        from antiphon.store.postgres import PostgresStore
+    except ImportError:
+        raise ConfigurationError(
+            "A store in PostgreSQL needs the library asyncpg: pip install 'antiphon[postgres]'"
+        ) from None
+    return PostgresStore(address, limits)
 
 
 def describe(store: Store | None, settings: Settings) -> str:
@@ -102,6 +117,8 @@ def describe(store: Store | None, settings: Settings) -> str:
     limits = store_limits(settings)
     path = sqlite_path(settings)
     where = f"in {path}" if path is not None else "in memory, until the server stops"
+    if is_database(settings.store):
+        where = f"in {location(settings.store)}"
     if store.sealed:
         where += ", encrypted"
     bounds: list[str] = []

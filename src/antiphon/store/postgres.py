@@ -19,11 +19,12 @@ import asyncio
 from collections.abc import Collection
 
 from antiphon.errors import APIError, ConfigurationError
+from antiphon.store.addresses import location
 from antiphon.store.base import Doorbell, Store
 from antiphon.store.postgres_conversations import PostgresConversations
 from antiphon.store.postgres_core import FORMAT, Opened, storable
 from antiphon.store.postgres_database import PATIENCE_SECONDS, Connection, fetch
-from antiphon.store.postgres_errors import is_lost, location, startup_error
+from antiphon.store.postgres_errors import is_lost, startup_error
 from antiphon.store.postgres_registers import PostgresRegisters
 from antiphon.store.postgres_removal import PostgresRemoval
 from antiphon.store.postgres_responses import PostgresResponses
@@ -89,8 +90,8 @@ class PostgresStore(PostgresResponses, PostgresRemoval, PostgresConversations, P
 
     async def status(self) -> StoreStatus:
         """Where it lies and what it holds; what has expired counts until it is swept. Reads whole tables."""
-        responses, items, size, _ = await self._totals()
-        return StoreStatus(location(self.url), True, responses, items, size)
+        responses, items, size, _, conversations = await self._totals()
+        return StoreStatus(location(self.url), True, responses, items, size, conversations)
 
     def listen(self, doorbell: Doorbell) -> None:
         """Ring for what other servers write; a help only."""

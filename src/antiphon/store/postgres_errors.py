@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from urllib.parse import parse_qs, urlsplit
 
 from asyncpg import exceptions as pg
 
 from antiphon.errors import APIError, ConfigurationError, InternalError, UnavailableError
 
-__all__ = ["clean_error", "is_lost", "is_passing", "location", "startup_error", "violated"]
+__all__ = ["clean_error", "is_lost", "is_passing", "startup_error", "violated"]
 
 _log = logging.getLogger(__name__)
 
@@ -27,20 +26,6 @@ _LOST = (
     pg.TargetServerAttributeNotMatched,
 )
 _PASSING = (pg.DeadlockDetectedError, pg.SerializationError)
-
-
-def location(url: str) -> str:
-    """An address for people: where the database is, without user, password and options."""
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname or parse_qs(parts.query).get("host", [""])[0]
-        port = f":{parts.port}" if parts.port else ""
-    except ValueError:
-        return "postgresql://"
-    # A password that was not quoted may have been taken for something else.
-    if "@" in parts.path or parts.fragment or "@" in host:
-        return "postgresql://"
-    return f"postgresql://{host}{port}{parts.path}"
 
 
 def is_lost(error: BaseException) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from antiphon.errors import ConfigurationError
+from antiphon.store.addresses import location
 from antiphon.store.postgres_database import Connection
-from antiphon.store.postgres_errors import location
 from antiphon.store.postgres_sql import MIGRATIONS
 
 __all__ = ["NEWEST", "check_server", "migrate", "schema_version"]

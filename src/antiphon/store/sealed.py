@@ -117,6 +117,11 @@ class SealedStore(Store):
         self._server: DataKey | None = None
         inner.sealed = True
 
+    @property
+    def reachable(self) -> bool:
+        """Whether the store within can be asked now."""
+        return self.inner.reachable
+
     async def open(self) -> None:
         """Open the store within, and see that the key is its key.
 

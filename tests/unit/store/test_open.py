@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from antiphon.errors import ConfigurationError
 from antiphon.settings import Settings
+from antiphon.store.addresses import location
 from antiphon.store.base import StoreLimits
 from antiphon.store.memory import MemoryStore
 from antiphon.store.open import describe, open_store, store_limits
+from antiphon.store.postgres import PostgresStore
 from antiphon.store.sqlite import SQLiteStore
 
 DAYS_30 = 30 * 24 * 3600
@@ -90,8 +93,44 @@ def test_a_limit_of_no_entries_turns_persistence_off(kind: str) -> None:
 
 
 @pytest.mark.requirement("store:choice")
-def test_a_database_server_is_refused_in_words_that_show_no_password() -> None:
+def test_an_address_of_another_database_is_refused_in_words_that_show_no_password() -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        open_store(Settings(store="mysql://me:secret@db/antiphon"))
+    assert "There is no store for mysql:// addresses" in str(refusal.value)
+    assert "secret" not in str(refusal.value)
+
+
+@pytest.mark.requirement("store:choice", "store:postgresql:open")
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
+def test_an_address_of_postgresql_names_a_database_and_its_password_is_not_shown(scheme: str) -> None:
+    settings = Settings(store=f"{scheme}://me:secret@db.example:5433/antiphon?sslmode=require")
+    store = open_store(settings)
+    assert isinstance(store, PostgresStore)
+    assert store.shared
+    assert store.limits == StoreLimits(None, None, DAYS_30)
+    assert describe(store, settings) == ("Responses are kept in postgresql://db.example:5433/antiphon, for 30 days.")
+
+
+@pytest.mark.requirement("store:postgresql:open")
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql://me:secret@db/antiphon?host=secret@db",
+        "postgresql://me:17/secret@db/antiphon",
+        "postgresql://me:se#cret@db/antiphon",
+        "postgresql://me:secret@[db/antiphon",
+        "postgresql://me:17secret/@db/antiphon",
+    ],
+)
+def test_of_an_address_that_is_not_written_well_nothing_is_shown(address: str) -> None:
+    assert "secret" not in location(address)
+    assert "cret" not in location(address)
+
+
+@pytest.mark.requirement("store:postgresql:open")
+def test_without_its_library_postgresql_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "antiphon.store.postgres", None)
     with pytest.raises(ConfigurationError) as refusal:
         open_store(Settings(store="postgresql://me:secret@db/antiphon"))
-    assert "postgresql:// address is not in this version" in str(refusal.value)
+    assert "pip install 'antiphon[postgres]'" in str(refusal.value)
     assert "secret" not in str(refusal.value)

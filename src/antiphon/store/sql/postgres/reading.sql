@@ -88,8 +88,9 @@ WHERE i.tenant = :tenant AND i.id = ANY (:ids::text[]) AND (
   OR EXISTS (SELECT FROM conversation_items AS ci WHERE ci.item = i.n));
 
 -- name: totals
--- Responses that are not gone, items, bytes of all, and bytes without those of items that only conversations have.
-SELECT own.responses, kept.items, own.size + logs.size + kept.size, own.size + logs.size + kept.size_of_responses
+-- Responses that are not gone, items, bytes of all, bytes but for items that only conversations have, conversations.
+SELECT own.responses, kept.items, own.size + logs.size + kept.size, own.size + logs.size + kept.size_of_responses,
+  (SELECT count(*) FROM conversations)
 FROM (
   SELECT count(*) AS responses, coalesce(sum(octet_length(snapshot)), 0) AS size FROM responses WHERE gone_at IS NULL
 ) AS own, (
