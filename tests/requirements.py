@@ -1372,6 +1372,11 @@ WEBSOCKET: tuple[Requirement, ...] = (
         "responses-api 7",
         "An error frame has the type, a status, an error with a code, and its lane.",
     ),
+    R(
+        "websocket:sdk",
+        "client-contract 3.2, 3.4",
+        "The OpenAI SDK's and the Agents SDK's WebSockets work, and every frame validates strictly with its type.",
+    ),
     R("websocket:error:invalid-json", "responses-api 7", "A message that is not JSON is answered `invalid_json`."),
     R(
         "websocket:error:unsupported-event-type",

@@ -37,6 +37,8 @@ OURS = {
     "ResponseError": {"type"},
     "ResponseErrorEvent": {"error"},
     "ResponseFunctionCallArgumentsDoneEvent": {"name"},
+    "ResponseFunctionCallArgumentsWsDone": {"name"},
+    "ResponseWsError": {"code", "message", "param"},
     "ResponseCustomToolCall": {"status"},
 }
 """Fields that these types do not have: OpenAI's OpenAPI document or Open Responses has them (responses-api 5, 8.4)."""
