@@ -1814,6 +1814,19 @@ IDEMPOTENCY: tuple[Requirement, ...] = (
     R("idempotency:record", "operations C1", "A key is kept for 24 hours, for its tenant, and over restarts."),
 )
 
+SCALE: tuple[Requirement, ...] = (
+    R(
+        "fault:leaks",
+        "faults B3 21",
+        "Thousands of streams that were left, cancelled or read for a moment leave no file, task, run or reader.",
+    ),
+    R(
+        "replay:left",
+        "faults B3 21",
+        "A reader that leaves ends its replay at once, also where the response says nothing for long.",
+    ),
+)
+
 REQUIREMENTS: tuple[Requirement, ...] = (
     *WIRE,
     *MACHINE,
@@ -1836,4 +1849,5 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *CONVERSATIONS,
     *BACKGROUND,
     *IDEMPOTENCY,
+    *SCALE,
 )

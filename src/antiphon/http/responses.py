@@ -6,6 +6,7 @@ import asyncio
 
 from antiphon.errors import InvalidRequestError
 from antiphon.http.exchange import Exchange
+from antiphon.http.leaving import ClientWatch
 from antiphon.http.paging import list_object, read_page
 from antiphon.http.stream import stream_live, stream_replay
 from antiphon.runtime.idempotency import Earlier, Idempotency, idempotent
@@ -15,7 +16,6 @@ from antiphon.runtime.service import Service
 
 __all__ = ["ResponsesRoutes"]
 
-WATCH_AFTER_SECONDS = 0.02
 _TRUE = ("true", "True", "1")
 
 
@@ -66,7 +66,7 @@ class ResponsesRoutes:
     async def _foreground(self, exchange: Exchange, run: Run, *, stays: bool) -> None:
         """The whole response, or its events; it ends when the client leaves, unless it `stays`."""
         task = self._service.launch(run)
-        watch = None if stays else _ClientWatch(exchange, run)
+        watch = None if stays else ClientWatch(exchange, run.leave)
         try:
             if run.plan.stream:
                 await stream_live(exchange, run.live, self._keep_alive)
@@ -126,30 +126,3 @@ class ResponsesRoutes:
             )
         replay = await self._service.replay(exchange.scope, response_id, after)
         await stream_replay(exchange, replay, after, self._keep_alive)
-
-
-class _ClientWatch:
-    """A client that leaves a foreground response stops its engine.
-
-    Watching takes a task, so it begins a moment late: most short answers have gone out by then.
-    """
-
-    def __init__(self, exchange: Exchange, run: Run) -> None:
-        self._exchange = exchange
-        self._run = run
-        self._task: asyncio.Task[None] | None = None
-        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_SECONDS, self._begin)
-
-    def stop(self) -> None:
-        """Watch no longer."""
-        self._timer.cancel()
-        if self._task is not None:
-            self._task.cancel()
-
-    def _begin(self) -> None:
-        self._task = asyncio.create_task(self._watch())
-
-    async def _watch(self) -> None:
-        while (await self._exchange.receive())["type"] != "http.disconnect":
-            pass
-        self._run.leave()

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 
 from antiphon.http.exchange import Exchange
+from antiphon.http.leaving import while_client_stays
 from antiphon.protocol.sse import DONE, KEEP_ALIVE
 from antiphon.runtime.live import LiveLog
 from antiphon.runtime.replays import Replay
@@ -60,8 +61,16 @@ async def stream_live(exchange: Exchange, live: LiveLog, keep_alive_seconds: flo
 
 
 async def stream_replay(exchange: Exchange, replay: Replay, after: int, keep_alive_seconds: float) -> None:
-    """Send the events after a number: from the live log as far as it goes, else from the store, byte for byte."""
+    """Send the events after a number: from the live log as far as it goes, else from the store, byte for byte.
+
+    It ends when the client leaves: the response may go on for long, or say nothing for as long.
+    """
     await exchange.start_stream()
+    async with while_client_stays(exchange):
+        await _send_replay(exchange, replay, after, keep_alive_seconds)
+
+
+async def _send_replay(exchange: Exchange, replay: Replay, after: int, keep_alive_seconds: float) -> None:
     live = replay.live
     if live is not None:
         sent = await _send_live(exchange, live, after + 1, keep_alive_seconds)

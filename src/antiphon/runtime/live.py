@@ -12,6 +12,9 @@ from antiphon.machine.log import EventLog
 
 __all__ = ["LiveLog"]
 
+LEAST_ROOM = 16
+"""So many futures may lie in a log before those that nobody waits for are looked for."""
+
 
 class LiveLog:
     """Readers see `log.frames[:published]`; `closed` says that no more will come from here.
@@ -25,6 +28,7 @@ class LiveLog:
         self.closed = False
         self.moved = False
         self._waiting: list[asyncio.Future[None]] = []
+        self._room = LEAST_ROOM
 
     def publish(self, upto: int | None = None) -> None:
         """Let readers see the events before number `upto`, or all of them."""
@@ -48,6 +52,10 @@ class LiveLog:
 
     def wait(self) -> asyncio.Future[None]:
         """A future that is done at the next `publish` or `close`, or when a reader sets it itself."""
+        if len(self._waiting) >= self._room:
+            # Readers that left, or were woken by their own timers, in a log that stands still.
+            self._waiting = [future for future in self._waiting if not future.done()]
+            self._room = max(LEAST_ROOM, 2 * len(self._waiting))
         future = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         return future
