@@ -1,7 +1,8 @@
 """`python -m tests.bench`: run the probes in turns and print what was measured.
 
 Options: `--quick` takes seconds, and its figures are rough; `--only NAME` runs one probe (repeatable); `--json FILE`
-writes the figures down; `--rounds N` takes more samples; `--real` adds the default model.
+writes the figures down; `--rounds N` takes more samples; `--real` adds the default model, `--replicas` two servers
+over PostgreSQL.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tests.bench.decode import Decode
 from tests.bench.long_chain import LongChain
 from tests.bench.probe import Bench, Probe
 from tests.bench.real import Real
+from tests.bench.replicas import Replicas
 from tests.bench.report import Figure, as_json, table
 from tests.bench.traffic import Bursts, Paced, Posts, Replay
 
@@ -29,9 +31,9 @@ ROUNDS = 3
 def main() -> int:
     """Measure what was asked for; the exit code says only whether measuring worked."""
     arguments = _arguments()
-    wanted = [kind for kind in (*PROBES, Real) if kind.name in arguments.only]
+    wanted = [kind for kind in (*PROBES, Real, Replicas) if kind.name in arguments.only]
     if not arguments.only:
-        wanted = [*PROBES, *([Real] if arguments.real else [])]
+        wanted = [*PROBES, *([Real] if arguments.real else []), *([Replicas] if arguments.replicas else [])]
     rounds = 1 if arguments.quick else arguments.rounds
     bench = Bench(quick=arguments.quick)
     began = time.monotonic()
@@ -50,11 +52,12 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tests.bench", description="What one CPU-second of the server buys.")
-    names = [kind.name for kind in (*PROBES, Real)]
+    names = [kind.name for kind in (*PROBES, Real, Replicas)]
     parser.add_argument("--quick", action="store_true", help="one short round: rough figures in seconds")
     parser.add_argument("--only", action="append", default=[], choices=names, metavar="NAME", help=", ".join(names))
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"samples of each figure (default {ROUNDS})")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures as JSON")
+    parser.add_argument("--replicas", action="store_true", help="also measure two servers over PostgreSQL")
     parser.add_argument("--real", action="store_true", help="also measure the default model")
     return parser.parse_args()
 

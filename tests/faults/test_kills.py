@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from support.postgres import cluster
+
 ROOT = Path(__file__).parents[2]
 KILLS = 12
 REPLICA_KILLS = 6
@@ -33,3 +35,10 @@ def kill(tmp_path: Path, store: str, kills: int, seed: int) -> dict[str, int]:
 @pytest.mark.timeout(180)
 def test_after_kills_in_mixed_traffic_every_promise_is_kept(tmp_path: Path):
     assert kill(tmp_path, "sqlite", KILLS, seed=3)["restarted"] > 0
+
+
+@pytest.mark.requirement("fault:kills-replicas")
+@pytest.mark.timeout(180)
+def test_the_same_holds_for_two_servers_over_one_database(tmp_path: Path):
+    cluster()
+    kill(tmp_path, "postgres", REPLICA_KILLS, seed=4)
