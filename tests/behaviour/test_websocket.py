@@ -15,6 +15,7 @@ from antiphon.runtime import keys
 from antiphon.runtime.keys import new_key
 from antiphon.runtime.limits import KeyRules
 from antiphon.settings import Settings
+from antiphon.store.base import Scope
 from support.inprocess import InProcess, inprocess_app, sse_events
 from support.sockets import TERMINAL, ManualSocket, manual_socket
 
@@ -511,3 +512,25 @@ async def test_each_request_counts_for_the_limits_of_its_key(api: InProcess, mon
         refused = await socket.refused("hi")
         assert (refused["status"], code(refused)) == (429, "rate_limit_exceeded")
         assert int(refused["error"]["headers"]["retry-after"]) >= 1
+
+
+@pytest.mark.requirement("websocket:cache:uncached")
+async def test_what_ran_in_a_conversation_without_being_stored_is_gone_on_from_by_that(
+    api: InProcess, socket: ManualSocket
+):
+    conversation = (await api.client.post("/conversations", json={})).json()["id"]
+    one = await socket.response("!TEXT one", store=False, conversation=conversation)
+    refused = await socket.refused("hi", previous_response_id=one["id"])
+    assert code(refused) == "previous_response_not_found"
+    assert (await socket.response("hi", conversation=conversation))["status"] == "completed"
+
+
+@pytest.mark.requirement("websocket:error:frame")
+async def test_a_response_that_another_server_took_ends_with_an_error(api: InProcess, socket: ManualSocket):
+    running = await begun(socket)
+    run = api.service.live_run(Scope("default"), running)
+    assert run is not None
+    run.lose()
+    frames = await socket.until("error")
+    assert (frames[-1]["status"], code(frames[-1])) == (500, "server_error")
+    assert (await socket.response("hi"))["status"] == "completed"

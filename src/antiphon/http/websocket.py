@@ -28,7 +28,7 @@ from antiphon.http.turns import ConnectionTurns
 from antiphon.protocol.ids import new_id
 from antiphon.protocol.items import CustomToolCall, FunctionCall, Item, RawItem
 from antiphon.protocol.request import CreateResponse, decode_create_response
-from antiphon.protocol.websocket import event_frame, lane_suffix
+from antiphon.protocol.websocket import error_frame, event_frame, lane_suffix
 from antiphon.runtime.history import Turn
 from antiphon.runtime.runner import Run, output_items
 from antiphon.runtime.service import Service
@@ -125,7 +125,10 @@ class _Connection:
 
     def stop(self) -> None:
         """Take nothing new, and close when what runs has ended."""
-        self._begin(self._do(self._lanes.close(STOPPED)))
+        self._begin(self._stop())
+
+    async def _stop(self) -> None:
+        await self._do(self._lanes.close(STOPPED))
 
     async def _expire(self) -> None:
         settings = self._service.settings
@@ -195,7 +198,8 @@ class _Connection:
             raise
         finally:
             del self._runs[ticket]
-        await self._do(self._lanes.ended(ticket, _end_of(run)))
+        moved: list[Effect] = [tickets.Send(error_frame(_MOVED, ticket.stream_id))] if run.moved else []
+        await self._do([*moved, *self._lanes.ended(ticket, _end_of(run))])
 
     async def _pump(self, ticket: Ticket, run: Run) -> None:
         suffix = lane_suffix(ticket.stream_id)
@@ -241,9 +245,15 @@ def _steerable(request: CreateResponse) -> bool:
     return request.generate and request.conversation is None and not compacts
 
 
+_MOVED = InternalError("The response was ended by another server, which took this one for dead.")
+
+
 def _end_of(run: Run) -> Ended[Turn]:
+    if run.moved:
+        return Ended("failed")
     response = run.plan.response
-    unstored = run.plan.store is None and response.status in CONTINUABLE
+    # A conversation holds its own history; one that no store has could not be told apart from it.
+    unstored = run.plan.store is None and response.status in CONTINUABLE and not response.conversation
     required = list(required_input(output_items(response)))
     return Ended(response.status, required, run.ended_turn() if unstored else None)
 
