@@ -9,7 +9,7 @@ from antiphon.engines.llamacpp.wire import Candidate, Chunk
 from antiphon.errors import EngineError
 from antiphon.machine.deltas import Delta, ReasoningDelta, Stop, TextDelta, TokenUsage, ToolCallDelta
 from antiphon.machine.reasoning import ReasoningSplitter
-from antiphon.prompt.dialects import CallParser, Piece
+from antiphon.prompt.dialects import Piece, TurnParser
 from antiphon.protocol.parts import Logprob, TopLogprob
 
 __all__ = ["TurnReader"]
@@ -27,7 +27,7 @@ class TurnReader:
     def __init__(
         self,
         splitter: ReasoningSplitter,
-        parser: CallParser,
+        parser: TurnParser,
         *,
         input_tokens: int,
         alternatives: int | None = None,

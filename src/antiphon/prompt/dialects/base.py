@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import UNSET
 
-from antiphon.prompt.dialects.parser import CallParser
+from antiphon.prompt.dialects.parser import Piece
+from antiphon.prompt.lark import Lark
 from antiphon.prompt.prompt import ChatMessage, Prompt, ToolCall
 from antiphon.protocol.tools import CustomTool, FunctionTool
 
-__all__ = ["Dialect", "call_arguments", "callable_tools", "function_schema"]
+__all__ = ["Dialect", "TurnParser", "call_arguments", "callable_tools", "function_schema"]
 
 CUSTOM_INPUT: dict[str, Any] = {
     "type": "object",
@@ -22,6 +23,28 @@ CUSTOM_INPUT: dict[str, Any] = {
     "additionalProperties": False,
 }
 """The parameters under which a custom tool is shown to a model that knows functions only."""
+
+
+class TurnParser(Protocol):
+    """An incremental parser of one answer; the pieces are the same however the text is cut, and hold no markup."""
+
+    @property
+    def in_text(self) -> bool:
+        """Whether the answer is in text now, not in a call or what may become one."""
+        ...
+
+    @property
+    def calls(self) -> int:
+        """Calls that are complete."""
+        ...
+
+    def feed(self, text: str) -> list[Piece]:
+        """The pieces that can be told apart with this text; arguments leave while they are written."""
+        ...
+
+    def finish(self) -> list[Piece]:
+        """What was held back, at the end of the answer. A call that was cut before its name is no text."""
+        ...
 
 
 class Dialect(ABC):
@@ -33,13 +56,25 @@ class Dialect(ABC):
     markers: Sequence[str]
     """Texts that may be special tokens of the model and must come out as text."""
 
+    openings: Sequence[str] = ()
+    """Texts of which one opens every call in free text; empty where a call cannot be told from text by its opening."""
+
     @abstractmethod
     def arrange(self, prompt: Prompt) -> tuple[list[ChatMessage], list[dict[str, Any]]]:
         """The messages, and the tools as chat-completions objects, that the chat template is given."""
 
     @abstractmethod
-    def parser(self, prompt: Prompt) -> CallParser:
+    def parser(self, prompt: Prompt) -> TurnParser:
         """A parser of the answer to this prompt."""
+
+    def calls(self, prompt: Prompt, lark: Lark, *, opened: str = "") -> str | None:
+        """The name of the rule for one turn of calls as this family writes them: of the tools that may be called now,
+        with arguments of their schemas, one call where calls may not be parallel, else one or more.
+
+        `opened` is the opening that the model has written already; the rule goes on after it. None where this dialect
+        has no grammar.
+        """
+        return None
 
 
 def callable_tools(prompt: Prompt) -> dict[str, bool]:
