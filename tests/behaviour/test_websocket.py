@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -170,6 +171,35 @@ async def follow_codex(socket: ManualSocket) -> None:
     said = await socket.response("!ECHO", previous_response_id=told["id"], **common)
     for words in ("Be brief.", "!CALL look", "12C", "FINAL: 12C"):
         assert said["output_text"].count(words) >= 1
+
+
+@pytest.mark.requirement("websocket:warmup")
+async def test_a_warm_up_needs_no_question(socket: ManualSocket):
+    warm = await socket.response([], generate=False, tools=TOOLS, store=False)
+    assert (warm["status"], warm["output"]) == ("completed", [])
+    said = await socket.response("hi", previous_response_id=warm["id"], store=False)
+    assert said["output_text"] == "Hello from scripted."
+    assert code(await socket.refused([], previous_response_id=None)) == "empty_input"
+
+
+TEMPLATE = (
+    "{% if 'brief' in messages[-1].content %}{{ raise_exception('No user query found.') }}{% endif %}"
+    "{% for message in messages %}{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}"
+    "{% endfor %}{{ '<|im_start|>assistant\n' }}"
+)
+
+
+@pytest.mark.requirement("websocket:warmup")
+async def test_a_warm_up_may_be_what_a_template_refuses(tiny: Callable[..., Path]):
+    path = str(tiny(script=["Fine."], template=TEMPLATE))
+    settings = Settings(model=(path,), alias=(f"scripted={path}",), threads=1)
+    async with inprocess_app(settings=settings) as api, manual_socket(create_app(api.service)) as socket:
+        developer = [{"role": "developer", "content": "Be brief."}]
+        assert "No user query" in (await socket.refused(developer))["error"]["message"]
+        warm = await socket.response(developer, generate=False, store=False)
+        assert warm["usage"]["total_tokens"] == 0
+        said = await socket.response("hi", previous_response_id=warm["id"], store=False)
+        assert said["output_text"] == "Fine."
 
 
 @pytest.mark.requirement("websocket:cache:latest")

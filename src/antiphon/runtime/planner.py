@@ -5,12 +5,13 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from antiphon.engines.base import RESTART_PATIENCE, Engine
-from antiphon.errors import EngineUnavailableError, InvalidRequestError, NotFoundError
+from antiphon.engines.base import RESTART_PATIENCE, Engine, PreparedTurn
+from antiphon.errors import ContextOverflowError, EngineUnavailableError, InvalidRequestError, NotFoundError
 from antiphon.machine.opening import open_response
 from antiphon.prompt.messages import EMPTY, Conversation, settle
 from antiphon.prompt.prompt import Prompt
@@ -20,7 +21,7 @@ from antiphon.protocol.json import quoted
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import TERMINAL_STATUSES, Response
 from antiphon.runtime.codec import Codec
-from antiphon.runtime.compaction import plan_turn
+from antiphon.runtime.compaction import Compaction, plan_turn
 from antiphon.runtime.conversations import Conversations, conversation_id
 from antiphon.runtime.history import History, Turn, convert
 from antiphon.runtime.inputs import answered_calls, resolve_items, stored_items
@@ -135,7 +136,8 @@ class Planner:
             standing = await resolve_items(self.store, scope, request.instruction_items, limit)
             parts.insert(0, convert(standing, EMPTY, whole=True))
         parts = settle(parts)
-        check_substance(parts, request.instructions)
+        if request.generate:
+            check_substance(parts, request.instructions)
         check_media(request, parts, engine.capabilities)
         return Reading(model, engine, own, new, parts, before, past.items, past.title)
 
@@ -161,9 +163,7 @@ class Planner:
         if request.background:
             prompt = _with_seed(prompt, resumed.seed if resumed is not None else None)
         earlier = begun.output if begun is not None else ()
-        began = time.monotonic()
-        turn, compaction = await plan_turn(self.codec, scope, engine, request, reading.parts, prompt, begun=earlier)
-        self._observer.prompt_prepared(engine.name, time.monotonic() - began)
+        turn, compaction = await self._turn(scope, request, reading, prompt, earlier)
         kept = request.store or request.background
         store = self.store if kept else None
         parent_id, earlier_rows = await self._chained_to(scope, request, parent, store)
@@ -198,6 +198,21 @@ class Planner:
             seal=self._seal(scope) if ENCRYPTED_REASONING in request.include else None,
             compaction=compaction,
         )
+
+    async def _turn(
+        self, scope: Scope, request: CreateResponse, reading: Reading, prompt: Prompt, earlier: Sequence[Any]
+    ) -> tuple[PreparedTurn, Compaction | None]:
+        began = time.monotonic()
+        engine = reading.engine
+        try:
+            planned = await plan_turn(self.codec, scope, engine, request, reading.parts, prompt, begun=earlier)
+        except InvalidRequestError as error:
+            if request.generate or isinstance(error, ContextOverflowError):
+                raise
+            # A warm-up ends before there is a question, and some templates do not render that.
+            planned = PreparedTurn(prompt, 0), None
+        self._observer.prompt_prepared(engine.name, time.monotonic() - began)
+        return planned
 
     async def _chained_to(
         self, scope: Scope, request: CreateResponse, parent: Turn | None, store: Store | None
