@@ -64,6 +64,7 @@ EXAMPLES: Mapping[str, str] = {
     "Conversations": "the whole family, one response at a time, law 3; sessions of the Agents SDK",
     "Compaction and counting": "summaries in parts, open calls that stay open, sealed thinking, exact counts",
     "Requests that are sent again": "Idempotency-Key: the same object or stream, also while the first still runs",
+    "The WebSocket mode": "lanes, chains that no store has, warm-ups, steering, bounds, the SDKs' own connections",
     "Keys, tenants and encryption": "keys with limits, no word of what is another's, bodies sealed for each tenant",
 }
 """What a reader may know an area by."""
