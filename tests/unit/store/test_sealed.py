@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -28,7 +29,7 @@ from antiphon.store.base import (
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sealed import SealedStore
 from antiphon.store.sealing import MasterKey
-from support.stores import OURS, THEIRS, Clock, batch
+from support.stores import OURS, THEIRS, Clock, batch, make_store
 
 SECRET = b"Nobody may read this"
 MASTER = MasterKey(bytes(range(32)))
@@ -105,10 +106,20 @@ async def everything(store: Store, scope: Scope = OURS) -> list[Any]:
     ]
 
 
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+async def any_inner(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> AsyncIterator[Store]:
+    """A store of each kind, to be sealed and opened."""
+    made = make_store(request.param, tmp_path, StoreLimits(), clock)
+    yield made
+    await made.close()
+
+
 @pytest.mark.requirement("encryption:bodies")
-async def test_no_body_lies_open_in_the_store_below(inner: MemoryStore, store: SealedStore) -> None:
+async def test_no_body_lies_open_in_the_store_below(any_inner: Store, clock: Clock) -> None:
+    store = SealedStore(any_inner, MASTER, clock)
+    await store.open()
     await fill(store)
-    found = await everything(inner)
+    found = await everything(any_inner)
     assert all(found)
     for row in found:
         text = repr(row)
@@ -117,14 +128,29 @@ async def test_no_body_lies_open_in_the_store_below(inner: MemoryStore, store: S
 
 
 @pytest.mark.requirement("encryption:bodies")
-async def test_what_is_read_is_what_was_written(store: SealedStore, clock: Clock) -> None:
+async def test_what_is_read_is_what_was_written(any_inner: Store, clock: Clock) -> None:
     plain = MemoryStore(StoreLimits(), clock, clock)
     await fill(plain)
+    store = SealedStore(any_inner, MASTER, clock)
+    await store.open()
     await fill(store)
     assert await everything(store) == await everything(plain)
     updated = await store.update_conversation(OURS, "conv_a", BODY + b" ")
     assert updated is not None
     assert updated.metadata == BODY + b" "
+
+
+@pytest.mark.requirement("encryption:bodies")
+def test_it_passes_on_all_that_a_store_can_be_asked() -> None:
+    asked = {
+        name
+        for kind in Store.__mro__
+        if kind.__module__.startswith("antiphon")
+        for name in vars(kind)
+        if name[0] != "_"
+    }
+    # What a store asks of itself when it is opened, and what is set.
+    assert asked - set(vars(SealedStore)) == {"refuse_sealed", "shared"}
 
 
 @pytest.mark.requirement("encryption:plain")
