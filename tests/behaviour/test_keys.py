@@ -18,6 +18,7 @@ from antiphon.settings import Settings
 from antiphon.store.base import ApiKey, StoreLimits
 from antiphon.store.memory import MemoryStore
 from support.inprocess import BASE_URL, InProcess, inprocess_app, sse_events
+from support.sockets import manual_socket
 
 BODY = {"model": "scripted", "input": "hi"}
 
@@ -60,6 +61,18 @@ async def test_a_revoked_key_is_refused_and_the_last_one_leaves_nobody_let_in(ap
     assert reply.status_code == 401
     assert reply.json()["error"]["code"] == "invalid_api_key"
     assert (await api.client.get("/models")).status_code == 401
+
+
+@pytest.mark.requirement("keys:revoked", "keys:limits:requests")
+async def test_an_open_websocket_is_held_to_its_key_with_every_request(api: InProcess, no_memory: None):
+    headers, key = await add_key(api, requests_per_minute=2)
+    async with manual_socket(create_app(api.service), headers) as socket:
+        for _ in range(2):
+            assert (await socket.response("hi"))["status"] == "completed"
+        assert (await socket.refused("hi"))["status"] == 429
+        assert api.service.store is not None
+        assert await api.service.store.revoke_key(key.id, 2000)
+        assert (await socket.refused("hi"))["status"] == 401
 
 
 @pytest.mark.requirement("keys:forms")

@@ -20,9 +20,9 @@ from antiphon.protocol.ids import new_id
 from antiphon.runtime.keys import new_key
 from antiphon.runtime.limits import KeyRules
 from support.inprocess import InProcess, sse_events
+from support.sockets import ManualSocket, manual_socket
 
 WORDS = "the owner's words"
-DEADLINE = 10.0
 
 
 class Case(Struct, frozen=True):
@@ -339,38 +339,6 @@ async def test_without_a_key_no_route_is_answered(api: InProcess, credential: st
     assert await snapshot(owner) == before
 
 
-async def on_websocket(app: Application, headers: dict[str, str], message: dict[str, Any]) -> list[dict[str, Any]]:
-    """The messages of a connection until an error or the end of a response; or the refusal of the connection."""
-    inbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-    sent: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-    inbox.put_nowait({"type": "websocket.connect"})
-    inbox.put_nowait({"type": "websocket.receive", "text": msgspec.json.encode(message).decode()})
-    asgi = {
-        "type": "websocket",
-        "path": "/v1/responses",
-        "query_string": b"",
-        "headers": [(name.lower().encode(), value.encode()) for name, value in {"host": "x", **headers}.items()],
-    }
-
-    async def send(said: Any) -> None:
-        sent.put_nowait(dict(said))
-
-    task = asyncio.create_task(app(asgi, inbox.get, send))
-    found: list[dict[str, Any]] = []
-    while True:
-        said = await asyncio.wait_for(sent.get(), DEADLINE)
-        if said["type"] == "websocket.http.response.start":
-            found.append({"type": "refused", "status": said["status"]})
-            break
-        if said["type"] == "websocket.send":
-            found.append(msgspec.json.decode(said["text"]))
-            if found[-1]["type"] in ("error", "response.completed", "response.failed", "response.incomplete"):
-                break
-    inbox.put_nowait({"type": "websocket.disconnect", "code": 1000})
-    await asyncio.wait_for(task, DEADLINE)
-    return found
-
-
 @pytest.mark.requirement("tenancy:websocket")
 @pytest.mark.parametrize("place", ["response", "conversation", "item"])
 async def test_on_a_websocket_a_foreign_id_is_one_that_nobody_has(api: InProcess, place: str):
@@ -381,24 +349,28 @@ async def test_on_a_websocket_a_foreign_id_is_one_that_nobody_has(api: InProcess
         "conversation": asking(conversation="{id}"),
         "item": referring(),
     }
-    case = Case("", place, {"type": "response.create", **bodies[place]})
+    case = Case("", place, bodies[place])
     errors: list[str] = []
     for identity in (owner.ids[place], owner.deleted[place], new_id(MISSING[place])):
         _, body = filled(case, identity, asker, "")
-        (error,) = await on_websocket(app, asker.headers, body)
-        assert error["type"] == "error"
+        async with manual_socket(app, asker.headers) as socket:
+            error = await socket.refused(**body)
         # A WebSocket has 400 for what it cannot go on from (responses-api 7).
         assert error["status"] == (400 if place == "response" else 404)
         errors.append(msgspec.json.encode(error).decode().replace(identity, "ID"))
     assert errors[0] == errors[1] == errors[2]
     _, body = filled(case, owner.ids[place], owner, "")
-    assert (await on_websocket(app, owner.headers, body))[-1]["type"] == "response.completed"
+    async with manual_socket(app, owner.headers) as socket:
+        assert (await socket.response(**body))["status"] == "completed"
 
 
 @pytest.mark.requirement("tenancy:websocket", "tenancy:without-key")
 async def test_a_websocket_needs_a_key_as_every_request_does(api: InProcess):
     owner = await a_tenant(api, "owner")
     app = create_app(api.service)
-    body = {"type": "response.create", **asking(previous_response_id=owner.ids["response"])}
     for headers in ({}, {"Authorization": "Bearer sk-antiphon-wrong"}):
-        assert await on_websocket(app, headers, body) == [{"type": "refused", "status": 401}]
+        socket = ManualSocket(app, headers, "/v1/responses")
+        socket.create("hi", previous_response_id=owner.ids["response"])
+        answer = await socket.message()
+        assert (answer["type"], answer["status"]) == ("websocket.http.response.start", 401)
+        await socket.task
