@@ -1827,6 +1827,20 @@ SCALE: tuple[Requirement, ...] = (
     ),
 )
 
+RUNTIME: tuple[Requirement, ...] = (
+    R(
+        "journal:end",
+        "law 4",
+        "What is logged after a write was due is left to the end, if the end comes first: no batch holds it.",
+    ),
+    R(
+        "journal:unsure",
+        "faults B2 11",
+        "A write whose outcome is not known is looked up by its bytes before anything more is written.",
+    ),
+    R("journal:lost", "issue 3, Must show 6", "An owner whose fence was raised is told once, and writes no more."),
+)
+
 REQUIREMENTS: tuple[Requirement, ...] = (
     *WIRE,
     *MACHINE,
@@ -1850,4 +1864,5 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *BACKGROUND,
     *IDEMPOTENCY,
     *SCALE,
+    *RUNTIME,
 )

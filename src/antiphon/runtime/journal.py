@@ -14,7 +14,6 @@ from itertools import accumulate
 import msgspec
 
 from antiphon.engines.base import Sampled
-from antiphon.errors import ConflictError
 from antiphon.store.base import EventBatch, Scope, Store
 
 __all__ = ["Journal", "batch_of", "frames_of", "sampled_of"]
@@ -100,6 +99,7 @@ class Journal:
         self._writing: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
         self._mark: Mark = (0, 0, 0, 0)
+        self._tried: tuple[EventBatch, Mark] | None = None
         self.sampled = Sampled()
         self.fence = fence
         self.durable = durable
@@ -122,18 +122,22 @@ class Journal:
             self._timer = asyncio.get_running_loop().call_later(self._delay, self._begin)
 
     async def settle(self) -> bool:
-        """Write no more, and wait for what is being written; whether the run is still the owner."""
+        """Write no more, and wait for what is being written; whether the run is still the owner.
+
+        Raises:
+            UnavailableError: the store cannot say what of the last attempt is there; ask again.
+        """
         self._closing.set()
         self._cancel_timer()
         if self._writing is not None:
             await asyncio.wait({self._writing})
+        await self._look_up()
         return not self.lost
 
     async def flush(self) -> bool:
         """Write all that is left now; whether that is durable."""
-        await self.settle()
-        if len(self._frames) > self.durable and not self.lost:
-            with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):
+            if await self.settle() and len(self._frames) > self.durable:
                 await self._append()
         return len(self._frames) == self.durable
 
@@ -154,15 +158,18 @@ class Journal:
 
     async def _write(self) -> None:
         try:
-            while True:
+            # What was logged since this was due may be the end, which is not for a batch.
+            while not self._closing.is_set():
                 try:
-                    await self._append()
+                    await self._look_up()
+                    if not self._closing.is_set():
+                        await self._append()
                 except Exception as error:  # noqa: BLE001 - what is not written stays here and is tried again
                     self._failed(error)
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(self._closing.wait(), RETRY_SECONDS)
                 waiting = len(self._frames) - self.durable
-                if self._closing.is_set() or self.lost or waiting < MOST_EVENTS:
+                if self.lost or waiting < MOST_EVENTS:
                     return
         finally:
             self._writing = None
@@ -171,25 +178,34 @@ class Journal:
 
     async def _append(self) -> None:
         frames = self._frames[self.durable :]
-        mark = _mark(self.sampled)
+        if not frames:
+            return
+        mark, status = _mark(self.sampled), self.status
         batch = batch_of(frames, self.durable, self._increment(mark))
-        status, self.status = self.status, None
-        try:
-            kept = await self._store.append_events(self._scope, self._id, batch, fence=self.fence, status=status)
-        except ConflictError:
-            # An attempt whose outcome was not known has got through after all.
-            if await self._store.last_sequence(self._scope, self._id) != batch.last_sequence:
-                raise
-            kept = True
-        except BaseException:
-            self.status = status
-            raise
+        self._tried = batch, mark
+        kept = await self._store.append_events(self._scope, self._id, batch, fence=self.fence, status=status)
         if not kept:
+            self._tried = None
             self.lost = True
             self._told(None)
             return
-        self.durable += len(frames)
+        self._kept(batch, mark)
+
+    async def _look_up(self) -> None:
+        """After an attempt that failed: it may have got through all the same, and must not be made twice."""
+        if self._tried is None:
+            return
+        batch, mark = self._tried
+        found = await self._store.events(self._scope, self._id, self.durable - 1)
+        # By its bytes: what has these numbers may be another owner's.
+        if found and (found[0].first_sequence, found[0].body) == (batch.first_sequence, batch.body):
+            self._kept(batch, mark)
+        self._tried = None
+
+    def _kept(self, batch: EventBatch, mark: Mark) -> None:
+        self._tried = self.status = None
         self._mark = mark
+        self.durable = batch.last_sequence + 1
         self._told(self.durable)
 
     def _increment(self, mark: Mark) -> bytes:

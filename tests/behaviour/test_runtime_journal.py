@@ -1,0 +1,154 @@
+"""The journal against a store that fails or is slow: nothing is lost, written twice, or written before its time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from antiphon.protocol.ids import new_id
+from antiphon.runtime.journal import MOST_EVENTS, Journal, batch_of, sampled_of
+from antiphon.store.base import NewResponse
+from support.unsteady import AWAY, OURS, Faults, Gate, UnsteadyStore, eventually, frames_of
+
+requirement = pytest.mark.requirement
+
+
+def frame(number: int) -> bytes:
+    return b"event: response.output_text.delta\ndata: {%d}\n\n" % number
+
+
+async def begun(store: UnsteadyStore, frames: list[bytes], told: Callable[[int | None], None]) -> Journal:
+    """A journal of a response that runs in a store, with no event yet."""
+    name = new_id("resp")
+    await store.create_response(OURS, NewResponse(name, None, "in_progress", 1000, b"{}", ()))
+    return Journal(store, OURS, name, frames, fence=1, delay=0.001, durable=0, told=told, failed=lambda error: None)
+
+
+@requirement("journal:end")
+async def test_what_is_logged_after_a_write_was_due_is_left_to_the_end_if_that_comes_first():
+    store, frames = UnsteadyStore(), [frame(number) for number in range(MOST_EVENTS)]
+    told: list[int | None] = []
+    journal = await begun(store, frames, told.append)
+    # The write is due, but its task has not begun when the terminal event is appended and the run settles.
+    journal.note()
+    frames.append(b"event: response.completed\ndata: {}\n\n")
+    assert await journal.settle()
+    written = frames_of(await store.events(OURS, journal._id))
+    assert b"response.completed" not in written
+    assert written + b"".join(batch.body for batch in journal.rest()) == b"".join(frames)
+    assert len(frames) not in told
+
+
+@requirement("journal:unsure")
+@pytest.mark.parametrize("got_through", [True, False])
+async def test_a_write_whose_outcome_is_not_known_is_looked_up_before_more_is_written(got_through: bool):
+    store, frames = UnsteadyStore(), [frame(0)]
+    told: list[int | None] = []
+    journal = await begun(store, frames, told.append)
+    sampled = journal.sampled
+    sampled.tokens, sampled.text, sampled.generated = [7], ["a"], 1
+    gate = Gate()
+
+    async def lost(call):
+        await gate(call if got_through else _nothing)
+        store.around.clear()
+        raise AWAY
+
+    store.around["append_events"] = lost
+    journal.note()
+    await gate.entered.wait()
+    # More comes while it is under way, and belongs to the next write.
+    frames.append(frame(1))
+    sampled.tokens.append(8)
+    sampled.text.append("b")
+    sampled.generated = 2
+    gate.opened.set()
+
+    async def all_there() -> bool:
+        return journal.durable == len(frames)
+
+    await eventually(all_there)
+    batches = await store.events(OURS, journal._id)
+    assert frames_of(batches) == b"".join(frames)
+    whole = sampled_of(batches)
+    assert (whole.tokens, "".join(whole.text), whole.generated) == ([7, 8], "ab", 2)
+    assert told[-1] == len(frames)
+
+
+@requirement("journal:unsure")
+async def test_the_end_does_not_repeat_what_a_write_of_unknown_outcome_has_left():
+    store, frames = UnsteadyStore(), [frame(0)]
+    journal = await begun(store, frames, lambda durable: None)
+    store.around["append_events"] = Faults(after=True)
+    journal.note()
+    writing = await eventually(lambda: _value(journal._writing))
+    await eventually(lambda: _value(store.around["append_events"].left == 0))
+    frames.append(frame(1))
+    assert await journal.settle()
+    assert writing.done()
+    assert [batch.body for batch in journal.rest()] == [frame(1)]
+
+
+@requirement("journal:unsure")
+async def test_what_another_owner_wrote_under_the_same_numbers_is_not_taken_for_ours():
+    store, frames = UnsteadyStore(), [frame(0)]
+    told: list[int | None] = []
+    journal = await begun(store, frames, told.append)
+    gate = Gate()
+
+    async def lost(call):
+        await gate(_nothing)
+        raise AWAY
+
+    store.around["append_events"] = lost
+    journal.note()
+    await gate.entered.wait()
+    store.around.clear()
+    assert await store.claim(OURS, journal._id, 1, "another") is not None
+    assert await store.append_events(OURS, journal._id, batch_of([frame(9)]), fence=2)
+    gate.opened.set()
+    await eventually(lambda: _value(journal.lost))
+    assert told == [None]
+
+
+@requirement("journal:unsure")
+async def test_what_ends_while_a_failed_write_is_looked_up_is_left_to_the_end():
+    store, frames = UnsteadyStore(), [frame(0)]
+    journal = await begun(store, frames, lambda durable: None)
+    gate = Gate()
+    store.around["append_events"], store.around["events"] = Faults(), gate
+    journal.note()
+    await gate.entered.wait()
+    frames.append(b"event: response.completed\ndata: {}\n\n")
+    settling = asyncio.create_task(journal.settle())
+    await asyncio.sleep(0)
+    gate.opened.set()
+    assert await settling
+    assert await store.events(OURS, journal._id) == []
+    assert frames_of(journal.rest()) == b"".join(frames)
+
+
+@requirement("journal:lost")
+async def test_an_owner_whose_fence_was_raised_is_told_once_and_writes_no_more():
+    store, frames = UnsteadyStore(), [frame(0)]
+    told: list[int | None] = []
+    journal = await begun(store, frames, told.append)
+    assert await store.claim(OURS, journal._id, 1, "another") is not None
+    journal.note()
+    await eventually(lambda: _value(journal.lost))
+    frames.append(frame(1))
+    journal.note()
+    assert not await journal.settle()
+    assert told == [None]
+    assert await store.events(OURS, journal._id) == []
+
+
+async def _nothing() -> None:
+    return None
+
+
+async def _value(value: object) -> object:
+    await asyncio.sleep(0)
+    return value
