@@ -182,9 +182,9 @@ WHERE r.tenant = :tenant AND r.id = :id AND r.gone = 0
 ORDER BY b.first_seq DESC LIMIT 1;
 
 -- name: get_items
--- Those items of a list of ids, given as JSON, that are kept.
+-- Those items of a list of ids, given as JSON, that are kept. CROSS, so that the ids lead and not all of the tenant.
 SELECT items.id, items.body FROM json_each(:ids) AS wanted
-JOIN items ON items.tenant = :tenant AND items.id = wanted.value;
+CROSS JOIN items ON items.tenant = :tenant AND items.id = wanted.value;
 
 -- name: orphans
 -- The running responses of every tenant, of a format that is known, that none of these owners runs, oldest first.
