@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,11 @@ import gguf
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-__all__ = ["CHATML", "HERMES", "build"]
+__all__ = ["CHATML", "CONTROL", "HERMES", "USER_DEFINED", "build"]
 
 CONTROL, USER_DEFINED = 3, 4
+"""Kinds of special tokens: llama.cpp keeps the first out of the text unless they are asked for."""
+
 SPECIALS = {
     "<|endoftext|>": CONTROL,
     "<|im_start|>": CONTROL,
@@ -75,18 +77,23 @@ def build(
     context_length: int = 8192,
     add_bos: bool = False,
     control: bool = False,
+    specials: Mapping[str, int] | None = None,
+    end: str = "<|im_end|>",
     name: str = "tiny",
 ) -> Path:
     """The path of such a model; one that was made in this directory before is taken as it is.
 
     `control` makes the markers of thinking and of calls control tokens, which llama.cpp keeps out of the text.
+    `specials` are the special tokens, each with its kind, instead of the usual ones; `end` is the one that ends a turn.
     """
-    parts = json.dumps([template, [str(piece) for piece in script], endless, context_length, add_bos, control])
+    kinds = specials or {text: CONTROL if control else kind for text, kind in SPECIALS.items()}
+    pieces = [str(piece) for piece in script]
+    parts = json.dumps([template, pieces, endless, context_length, add_bos, list(kinds.items()), end])
     folder = directory / hashlib.sha256(parts.encode()).hexdigest()[:16]
     path = folder / f"{name}.gguf"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        _write(path, template, script, endless, context_length, add_bos, control)
+        _write(path, template, script, endless, context_length, add_bos, kinds, end)
     return path
 
 
@@ -125,15 +132,16 @@ def _write(
     endless: bool,
     context_length: int,
     add_bos: bool,
-    control: bool,
+    kinds: Mapping[str, int],
+    end: str,
 ) -> None:
     base, merges = _bpe()
-    specials = list(SPECIALS)
+    specials = list(kinds)
     first_special = len(base)
-    tokens, types = [*base, *specials], [1] * len(base) + [CONTROL if control else kind for kind in SPECIALS.values()]
+    tokens, types = [*base, *specials], [1] * len(base) + list(kinds.values())
     chain = [tokens.index(_spelled("\n"))]
     for place, piece in enumerate(script):
-        spelled = str(piece) if piece in SPECIALS else _spelled(piece)
+        spelled = str(piece) if piece in kinds else _spelled(piece)
         if spelled not in tokens:
             tokens.append(spelled)
             types.append(1)
@@ -141,7 +149,7 @@ def _write(
         if token in chain:
             raise ValueError(f"piece {place} of the script is there twice: {piece!r}")
         chain.append(token)
-    end = first_special + specials.index("<|im_end|>")
+    last = first_special + specials.index(end)
     writer = gguf.GGUFWriter(str(path), "llama")
     writer.add_name("tiny")
     writer.add_context_length(context_length)
@@ -160,12 +168,12 @@ def _write(
     writer.add_token_types(types)
     writer.add_token_merges(list(merges))
     writer.add_bos_token_id(first_special)
-    writer.add_eos_token_id(end)
+    writer.add_eos_token_id(last)
     writer.add_add_bos_token(add_bos)
     if template is not None:
         writer.add_chat_template(template)
     writer.add_file_type(1)
-    _tensors(writer, len(tokens), [*chain, chain[1] if endless else end] if script else [])
+    _tensors(writer, len(tokens), [*chain, chain[1] if endless else last] if script else [])
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
