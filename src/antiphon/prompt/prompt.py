@@ -25,7 +25,8 @@ class ChatMessage(Struct, frozen=True):
     """One chat message. `role` is system, user, assistant or tool.
 
     `content` is text, or a sequence of chat-completions parts where a message holds media. `reasoning` is the
-    thinking of an assistant turn (M14). `tool_call_id` ties a tool message to its call.
+    thinking of an assistant turn (M14). `tool_call_id` ties a tool message to its call, and `name` is the name of the
+    tool that was called, which some dialects show.
     """
 
     role: str
@@ -33,6 +34,7 @@ class ChatMessage(Struct, frozen=True):
     reasoning: str = ""
     tool_calls: Sequence[ToolCall] = ()
     tool_call_id: str = ""
+    name: str = ""
 
     def text(self) -> str:
         """The text of the message, parts joined by newlines."""

@@ -112,6 +112,8 @@ def _chat_message(message: ChatMessage) -> dict[str, Any]:
         ]
     if message.tool_call_id:
         body["tool_call_id"] = message.tool_call_id
+    if message.name:
+        body["name"] = message.name
     return body
 
 
