@@ -30,7 +30,6 @@ from antiphon.errors import (
     InvalidRequestError,
 )
 from antiphon.machine.deltas import Delta
-from antiphon.machine.reasoning import ReasoningSplitter
 from antiphon.prompt.dialects import DIALECTS, Dialect, detect, named
 from antiphon.prompt.dialects.base import callable_tools
 from antiphon.prompt.normalize import arrangements
@@ -139,9 +138,9 @@ class LlamaCppEngine(Engine):
                 self._props = await self._client_now().props()
             self._markers = template.thinking_markers(self._props.chat_template)
             self._pool = TokenPool(self._props.context_length, self._settings.slots)
-            self._tokens = TokenCache(await self._special_tokens(self._props), context=self._props.context_length)
             if self._dialect_name is None:
                 self._dialect = detect(self._props.chat_template, self._props.chat_template_caps)
+            self._tokens = TokenCache(await self._special_tokens(self._props), context=self._props.context_length)
             identity = (self._path, self._props.chat_template, self._dialect.name)
             self._fingerprint = await asyncio.to_thread(fingerprint, *identity)
         except ConfigurationError as error:
@@ -211,7 +210,7 @@ class LlamaCppEngine(Engine):
         if turn.constrained:
             turn.sampled.clear()
         reader = TurnReader(
-            ReasoningSplitter(*self._markers, primed=turn.primed),
+            self._dialect.splitter(self._markers, primed=turn.primed),
             self._dialect.parser(turn.prompt),
             input_tokens=turn.input_tokens,
             alternatives=turn.prompt.sampling.top_logprobs,
@@ -313,6 +312,7 @@ class LlamaCppEngine(Engine):
         return await self._client_now().slots()
 
     def _completion(self, prompt: Prompt, tokens: list[int], max_tokens: int) -> dict[str, Any]:
+        dialect = self._dialect
         body: dict[str, Any] = {
             "prompt": tokens,
             "n_predict": max_tokens,
@@ -323,7 +323,7 @@ class LlamaCppEngine(Engine):
             # Else the last chunk repeats the whole prompt.
             "response_fields": _LAST_FIELDS,
             # Control tokens come out as text only when they are named here.
-            "preserved_tokens": [*self._markers, *(self._dialect.markers if callable_tools(prompt) else ())],
+            "preserved_tokens": [*self._markers, *dialect.always, *(dialect.markers if callable_tools(prompt) else ())],
         }
         body.update(_sampling(prompt.sampling))
         return body
@@ -359,6 +359,7 @@ class LlamaCppEngine(Engine):
         found: dict[str, int] = {}
         client = self._client_now()
         texts = [*template.special_candidates(props.chat_template), props.bos_token, props.eos_token]
+        texts += [*self._dialect.always, *self._dialect.markers]
         for text in dict.fromkeys(texts):
             if not text:
                 continue

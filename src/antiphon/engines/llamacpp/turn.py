@@ -8,8 +8,7 @@ from antiphon.engines.base import Sampled
 from antiphon.engines.llamacpp.wire import Candidate, Chunk
 from antiphon.errors import EngineError
 from antiphon.machine.deltas import Delta, ReasoningDelta, Stop, TextDelta, TokenUsage, ToolCallDelta
-from antiphon.machine.reasoning import ReasoningSplitter
-from antiphon.prompt.dialects import Piece, TurnParser
+from antiphon.prompt.dialects import Piece, Splitter, TurnParser
 from antiphon.protocol.parts import Logprob, TopLogprob
 
 __all__ = ["TurnReader"]
@@ -26,7 +25,7 @@ class TurnReader:
 
     def __init__(
         self,
-        splitter: ReasoningSplitter,
+        splitter: Splitter,
         parser: TurnParser,
         *,
         input_tokens: int,

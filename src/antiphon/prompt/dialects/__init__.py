@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from antiphon.prompt.dialects.base import Dialect, TurnParser
+from antiphon.prompt.dialects.base import Dialect, Splitter, TurnParser
 from antiphon.prompt.dialects.generic import Generic
 from antiphon.prompt.dialects.hermes import Hermes
-from antiphon.prompt.dialects.parser import CallParser, Piece
+from antiphon.prompt.dialects.parser import CallParser
+from antiphon.prompt.dialects.pieces import Piece
 
-__all__ = ["DIALECTS", "CallParser", "Dialect", "Piece", "TurnParser", "detect", "named"]
+__all__ = ["DIALECTS", "CallParser", "Dialect", "Piece", "Splitter", "TurnParser", "detect", "named"]
 
 DIALECTS: Mapping[str, type[Dialect]] = {kind.name: kind for kind in (Hermes, Generic)}
 """Every dialect by its name."""

@@ -9,12 +9,14 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import UNSET
 
-from antiphon.prompt.dialects.parser import Piece
+from antiphon.machine.deltas import ReasoningDelta, TextDelta
+from antiphon.machine.reasoning import ReasoningSplitter
+from antiphon.prompt.dialects.pieces import Piece
 from antiphon.prompt.lark import Lark
 from antiphon.prompt.prompt import ChatMessage, Prompt, ToolCall
 from antiphon.protocol.tools import CustomTool, FunctionTool
 
-__all__ = ["Dialect", "TurnParser", "call_arguments", "callable_tools", "function_schema"]
+__all__ = ["CUSTOM_INPUT", "Dialect", "Splitter", "TurnParser", "call_arguments", "callable_tools", "function_schema"]
 
 CUSTOM_INPUT: dict[str, Any] = {
     "type": "object",
@@ -47,6 +49,23 @@ class TurnParser(Protocol):
         ...
 
 
+class Splitter(Protocol):
+    """An incremental splitter of an answer into thinking and the rest, which goes to the parser."""
+
+    @property
+    def thinking(self) -> bool:
+        """Whether the answer is in thinking now."""
+        ...
+
+    def feed(self, text: str) -> list[ReasoningDelta | TextDelta]:
+        """The deltas that can be told apart with this text."""
+        ...
+
+    def finish(self) -> list[ReasoningDelta | TextDelta]:
+        """What was held back, at the end of the answer."""
+        ...
+
+
 class Dialect(ABC):
     """One family's form of tool calls."""
 
@@ -55,6 +74,9 @@ class Dialect(ABC):
 
     markers: Sequence[str]
     """Texts that may be special tokens of the model and must come out as text."""
+
+    always: Sequence[str] = ()
+    """Such texts that must come out also where no tool may be called."""
 
     openings: Sequence[str] = ()
     """Texts of which one opens every call in free text; empty where a call cannot be told from text by its opening."""
@@ -66,6 +88,21 @@ class Dialect(ABC):
     @abstractmethod
     def parser(self, prompt: Prompt) -> TurnParser:
         """A parser of the answer to this prompt."""
+
+    def splitter(self, markers: tuple[str, str], *, primed: bool) -> Splitter:
+        """A splitter of one answer; `markers` are those that the chat template puts around thinking.
+
+        `primed` says whether the prompt ends with the first of them.
+        """
+        return ReasoningSplitter(*markers, primed=primed)
+
+    def thought(self, lark: Lark) -> str | None:
+        """The name of a rule for thinking before an answer, where it is more than a text between two markers."""
+        return None
+
+    def framed(self, lark: Lark, body: str) -> str:
+        """The body of a rule for an answer that is no call, as this family writes it around this body."""
+        return body
 
     def calls(self, prompt: Prompt, lark: Lark, *, opened: str = "") -> str | None:
         """The name of the rule for one turn of calls as this family writes them: of the tools that may be called now,

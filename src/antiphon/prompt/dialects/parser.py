@@ -8,18 +8,15 @@ for byte, and the result is the same however the text is cut.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from itertools import groupby
+from collections.abc import Mapping
 from typing import Final
 
-from antiphon.machine.deltas import TextDelta, ToolCallDelta, ToolCallStart
+from antiphon.machine.deltas import TextDelta
 from antiphon.machine.reasoning import partial_suffix
+from antiphon.prompt.dialects.pieces import Piece, joined
 from antiphon.prompt.dialects.scanner import CallScanner
 
-__all__ = ["CallParser", "Piece"]
-
-Piece = TextDelta | ToolCallStart | ToolCallDelta
-"""What a parser yields."""
+__all__ = ["CallParser"]
 
 _FENCE: Final = "```"
 _FENCE_NAMES: Final = ("json", "tool_call", "tool_code", "tool")
@@ -93,7 +90,7 @@ class CallParser:
         self._held += text
         pieces: list[Piece] = []
         self._run(pieces)
-        return _joined(pieces)
+        return joined(pieces)
 
     def _run(self, pieces: list[Piece]) -> None:
         steps = (
@@ -118,7 +115,7 @@ class CallParser:
         self._held = ""
         self._undecided = []
         self._gap = _Gap(own_line=False)
-        return _joined(pieces)
+        return joined(pieces)
 
     def _say(self, text: str, pieces: list[Piece]) -> None:
         if self._fresh and self.calls:
@@ -285,15 +282,3 @@ class CallParser:
         self._held = text[end:]
         self._state = _TEXT
         return True
-
-
-def _joined(pieces: Sequence[Piece]) -> list[Piece]:
-    joined: list[Piece] = []
-    for kind, group in groupby(pieces, key=type):
-        run = list(group)
-        if kind is ToolCallStart or len(run) == 1:
-            joined += run
-        else:
-            text = "".join(piece.text for piece in run if not isinstance(piece, ToolCallStart))
-            joined.append(TextDelta(text) if kind is TextDelta else ToolCallDelta(text))
-    return joined
