@@ -1839,6 +1839,16 @@ RUNTIME: tuple[Requirement, ...] = (
         "A write whose outcome is not known is looked up by its bytes before anything more is written.",
     ),
     R("journal:lost", "issue 3, Must show 6", "An owner whose fence was raised is told once, and writes no more."),
+    R(
+        "takeover:foreground",
+        "architecture, durability",
+        "A foreground client whose response another server ended is told a failure, as event or as error, never a 200.",
+    ),
+    R(
+        "background:end-refused",
+        "architecture, visibility",
+        "An end that the store refuses is replaced by a failure, which is shown once that is durable.",
+    ),
 )
 
 REQUIREMENTS: tuple[Requirement, ...] = (

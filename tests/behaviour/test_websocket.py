@@ -561,6 +561,7 @@ async def test_a_response_that_another_server_took_ends_with_an_error(api: InPro
     run = api.service.live_run(Scope("default"), running)
     assert run is not None
     run.lose()
-    frames = await socket.until("error")
-    assert (frames[-1]["status"], code(frames[-1])) == (500, "server_error")
+    frames = await socket.until("error", "response.failed")
+    failed = (await socket.until("response.failed"))[-1]
+    assert frames[-1]["code"] == failed["response"]["error"]["code"] == "server_restarted"
     assert (await socket.response("hi"))["status"] == "completed"

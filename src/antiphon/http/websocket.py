@@ -30,7 +30,8 @@ from antiphon.protocol.items import CustomToolCall, FunctionCall, Item, RawItem
 from antiphon.protocol.request import CreateResponse, decode_create_response
 from antiphon.protocol.websocket import error_frame, event_frame, lane_suffix
 from antiphon.runtime.history import Turn
-from antiphon.runtime.runner import Run, output_items
+from antiphon.runtime.outputs import output_items
+from antiphon.runtime.runner import Run
 from antiphon.runtime.service import Service
 
 __all__ = ["WebSockets", "required_input"]
@@ -198,8 +199,8 @@ class _Connection:
             raise
         finally:
             del self._runs[ticket]
-        moved: list[Effect] = [tickets.Send(error_frame(_MOVED, ticket.stream_id))] if run.moved else []
-        await self._do([*moved, *self._lanes.ended(ticket, _end_of(run))])
+        broken: list[Effect] = [tickets.Send(error_frame(_BROKEN, ticket.stream_id))] if run.broken else []
+        await self._do([*broken, *self._lanes.ended(ticket, _end_of(run))])
 
     async def _pump(self, ticket: Ticket, run: Run) -> None:
         suffix = lane_suffix(ticket.stream_id)
@@ -245,7 +246,7 @@ def _steerable(request: CreateResponse) -> bool:
     return request.generate and request.conversation is None and not compacts
 
 
-_MOVED = InternalError("The response was ended by another server, which took this one for dead.")
+_BROKEN = InternalError("The server had an error while generating.")
 
 
 def _end_of(run: Run) -> Ended[Turn]:

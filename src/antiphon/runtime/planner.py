@@ -28,8 +28,8 @@ from antiphon.runtime.inputs import answered_calls, resolve_items, stored_items
 from antiphon.runtime.limits import KeyLimits
 from antiphon.runtime.observer import Observer
 from antiphon.runtime.planning import build_prompt, prepare
+from antiphon.runtime.plans import RunPlan
 from antiphon.runtime.rules import ENCRYPTED_REASONING, LOGPROBS, check_media, check_request, check_substance
-from antiphon.runtime.runner import RunPlan
 from antiphon.runtime.titles import title
 from antiphon.runtime.unseal import REASONING, unseal
 from antiphon.settings import Settings

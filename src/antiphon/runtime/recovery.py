@@ -20,8 +20,10 @@ from antiphon.protocol.request import decode_create_response
 from antiphon.protocol.response import Response, ResponseError, decode_response
 from antiphon.runtime.inputs import stored_items
 from antiphon.runtime.journal import batch_of, frames_of, sampled_of
+from antiphon.runtime.outputs import output_items, response_error
 from antiphon.runtime.planner import Planner, ResumePlan
-from antiphon.runtime.runner import APPENDED, RunPlan, Taken, output_items, response_error
+from antiphon.runtime.plans import RunPlan, Taken
+from antiphon.runtime.runner import APPENDED
 from antiphon.store.base import ClaimedResponse, EventBatch, FinishedResponse, NewDelivery, Scope, Store
 
 __all__ = ["RESTARTED", "Recovery", "stored_response"]

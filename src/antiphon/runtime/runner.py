@@ -13,41 +13,28 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, aclosing
-from typing import Any
 
-from msgspec import Struct
-
-from antiphon.engines.base import Engine, PreparedTurn, Sampled
+from antiphon.engines.base import PreparedTurn, Sampled
 from antiphon.errors import APIError, DivergedError, EngineError, InternalError, UnavailableError
 from antiphon.machine.assembler import Assembler, usage_of
 from antiphon.machine.deltas import Delta, RawItemDelta, Stop, TokenUsage
 from antiphon.machine.log import EventLog
-from antiphon.machine.restore import Restored
 from antiphon.machine.suppressor import Suppressor
-from antiphon.prompt.messages import Conversation
-from antiphon.protocol.items import Item, RawItem
 from antiphon.protocol.json import encode
-from antiphon.protocol.response import ERROR_CODES, Response, ResponseError
-from antiphon.runtime.codec import Codec
+from antiphon.protocol.response import ResponseError
 from antiphon.runtime.compaction import Compaction, added
 from antiphon.runtime.history import Turn, joined_turn, open_calls, unstored_turn
 from antiphon.runtime.inputs import stored_items
 from antiphon.runtime.journal import Journal, batch_of
 from antiphon.runtime.live import LiveLog
 from antiphon.runtime.observer import Observer
+from antiphon.runtime.outputs import output_items, response_error
+from antiphon.runtime.plans import RunPlan, Taken
 from antiphon.runtime.titles import title
 from antiphon.runtime.unseal import unseal_known
-from antiphon.store.base import (
-    FinishedResponse,
-    IdempotencyRecord,
-    NewDelivery,
-    NewResponse,
-    Scope,
-    Store,
-    StoredItem,
-)
+from antiphon.store.base import FinishedResponse, NewResponse, Store
 
-__all__ = ["Run", "RunPlan", "Taken", "output_items", "response_error"]
+__all__ = ["APPENDED", "Run"]
 
 BACKGROUND_DELAY = 0.02
 """Seconds that an event of a background response may wait for its batch."""
@@ -62,52 +49,8 @@ APPENDED = frozenset({"completed", "incomplete"})
 
 CANCELLED, STEERED, DETACHED, MOVED = "cancelled", "steered", "detached", "moved"
 
-
-class RunPlan(Struct):
-    """All that a run needs, after every check.
-
-    `own` are the request's items as messages, after what the history left open, and `input_items` their rows, or where
-    nothing is kept `items` they themselves; `before` is that history, and `parent_id` the response that the row
-    follows. `store` is None where nothing of the response is kept. `begun` says that it has a row before it
-    ends; `resume` is what another server needs to run it, and `keep_seconds` how long a temporary one is kept. `seal`
-    makes `encrypted_content` of thinking. `compaction` is done before the turn, or instead of it.
-    """
-
-    scope: Scope
-    engine: Engine
-    turn: PreparedTurn
-    response: Response
-    own: Conversation
-    before: Turn | None
-    input_items: list[StoredItem]
-    items: Sequence[Item]
-    parent_id: str | None
-    stream: bool
-    dialect: str
-    logprobs: bool
-    store: Store | None
-    codec: Codec
-    begun: bool = False
-    generate: bool = True
-    resume: bytes = b""
-    keep_seconds: float | None = None
-    idempotency: IdempotencyRecord | None = None
-    seal: Callable[[str], str] | None = None
-    compaction: Compaction | None = None
-    deliveries: Callable[[Response], Sequence[NewDelivery]] | None = None
-
-    @property
-    def background(self) -> bool:
-        """Whether it goes on without its client."""
-        return self.response.background
-
-
-class Taken(Struct):
-    """A response that an earlier owner left running: what of it is durable, and the fence that is ours now."""
-
-    restored: Restored
-    sampled: Sampled
-    fence: int
+TAKEN = "Another server took this one for dead, and ended the response."
+BROKEN = "The server had an error while generating."
 
 
 class Run:
@@ -127,6 +70,8 @@ class Run:
         self.held = ExitStack()
         """What is given back when the run has ended: the hold on the history that it continues."""
         self.committing = False
+        self.broken = False
+        """Its log could not be ended: what is durable of it has to be."""
         self._observer = observer
         self._owner = owner
         self._ring = ring
@@ -227,6 +172,13 @@ class Run:
             elif self._stopping != MOVED:
                 self.committing = True
                 await self._commit()
+            if self._stopping == MOVED and not self.plan.background:
+                # Its client has no other stream: it is told an end to what it has seen. The stored log is another's.
+                self._refuse(InternalError(TAKEN, code="server_restarted"))
+                self.live.publish()
+        except Exception as error:  # noqa: BLE001 - what is durable of it can be ended all the same
+            self._observer.fault("a response broke", error)
+            self.broken, self._stopping, self.refused = True, MOVED, InternalError(BROKEN)
         finally:
             if self._stopping == MOVED:
                 self.live.move()
@@ -329,7 +281,7 @@ class Run:
             self._assembler.fail(response_error(error))
         except Exception as error:  # noqa: BLE001 - a client must never wait for an end that cannot be kept
             self._observer.fault("a response failed", error)
-            self._assembler.fail(ResponseError("server_error", "The server had an error while generating."))
+            self._assembler.fail(ResponseError("server_error", BROKEN))
         finally:
             self._generating = False
 
@@ -424,11 +376,8 @@ class Run:
                 self._stored_body = finished.snapshot
             elif not await self._finish(store, self.journal):
                 self._stopping = MOVED
-        except APIError as error:
-            self._refuse(error)
         except Exception as error:  # noqa: BLE001 - a client must never wait for an end that cannot be kept
-            self._observer.fault("a response could not be stored", error)
-            self._refuse(InternalError("The server could not store the response."))
+            self._refuse(self._told(error))
         self._observer.store_commit(time.monotonic() - began)
 
     async def _finish(self, store: Store, journal: Journal) -> bool:
@@ -437,16 +386,21 @@ class Run:
         What a background response did is shown only once it is durable, so its end waits for the store as long as the
         server runs; a foreground client is told at once.
         """
-        if not await journal.settle():
-            return False
-        finished = self.finished_row()
+        finished: FinishedResponse | None = None
         while True:
             try:
+                if not await journal.settle():
+                    return False
+                finished = finished or self.finished_row()
                 ours = await store.finish_response(self.plan.scope, finished)
-            except UnavailableError:
+            except Exception as error:
                 if not self.plan.background:
                     raise
+                if not isinstance(error, UnavailableError):
+                    self._refuse(self._told(error))
+                    finished = None
             else:
+                self.refused = None
                 self._stored_body = finished.snapshot
                 return ours
             with contextlib.suppress(TimeoutError):
@@ -454,11 +408,19 @@ class Run:
             if self._hurry.is_set():
                 return False
 
+    def _told(self, error: Exception) -> APIError:
+        """What a fault of the store is to a client."""
+        if isinstance(error, APIError):
+            return error
+        self._observer.fault("a response could not be stored", error)
+        return InternalError("The server could not store the response.")
+
     def _refuse(self, error: APIError) -> None:
-        """The end could not be stored: whoever waits for the answer gets the error, a stream ends as failed."""
+        """The end could not be stored, or is not ours: who waits for the answer gets the error, a stream fails."""
         self.refused = error
-        self.log.retract_end()
-        self.log.fail(response_error(error))
+        if self.log.ended:
+            self.log.retract_end()
+        self._assembler.fail(response_error(error))
 
     def _new_row(self, snapshot: bytes) -> NewResponse:
         plan, response = self.plan, self.plan.response
@@ -477,18 +439,3 @@ class Run:
             keep_seconds=plan.keep_seconds,
             idempotency=plan.idempotency,
         )
-
-
-def output_items(response: Response) -> list[Item]:
-    """The output as items; plain objects are raw items."""
-    return [_raw_item(item) if isinstance(item, dict) else item for item in response.output]
-
-
-def _raw_item(body: Any) -> RawItem:
-    return RawItem(body["type"], body["id"], body)
-
-
-def response_error(error: APIError) -> ResponseError:
-    """An error as a response carries it."""
-    code = error.code if error.code in ERROR_CODES else None
-    return ResponseError(code or "server_error", error.message, error.type)

@@ -25,9 +25,10 @@ from antiphon.runtime.limits import KeyLimits
 from antiphon.runtime.observer import Observer
 from antiphon.runtime.paging import page_after
 from antiphon.runtime.planner import Planner, persistence_off, require_store
+from antiphon.runtime.plans import RunPlan, Taken
 from antiphon.runtime.recovery import RESTARTED, Recovery, stored_response
 from antiphon.runtime.replays import Replay, Replays
-from antiphon.runtime.runner import Run, RunPlan, Taken
+from antiphon.runtime.runner import Run
 from antiphon.runtime.upkeep import Upkeep
 from antiphon.runtime.webhooks import Webhooks
 from antiphon.settings import Settings

@@ -1,0 +1,66 @@
+"""What a run is made from: a plan, after every check, and what is left of an earlier owner's run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from antiphon.engines.base import Engine, PreparedTurn, Sampled
+from antiphon.machine.restore import Restored
+from antiphon.prompt.messages import Conversation
+from antiphon.protocol.items import Item
+from antiphon.protocol.response import Response
+from antiphon.runtime.codec import Codec
+from antiphon.runtime.compaction import Compaction
+from antiphon.runtime.history import Turn
+from antiphon.store.base import IdempotencyRecord, NewDelivery, Scope, Store, StoredItem
+
+__all__ = ["RunPlan", "Taken"]
+
+
+class RunPlan(Struct):
+    """All that a run needs, after every check.
+
+    `own` are the request's items as messages, after what the history left open, and `input_items` their rows, or where
+    nothing is kept `items` they themselves; `before` is that history, and `parent_id` the response that the row
+    follows. `store` is None where nothing of the response is kept. `begun` says that it has a row before it
+    ends; `resume` is what another server needs to run it, and `keep_seconds` how long a temporary one is kept. `seal`
+    makes `encrypted_content` of thinking. `compaction` is done before the turn, or instead of it.
+    """
+
+    scope: Scope
+    engine: Engine
+    turn: PreparedTurn
+    response: Response
+    own: Conversation
+    before: Turn | None
+    input_items: list[StoredItem]
+    items: Sequence[Item]
+    parent_id: str | None
+    stream: bool
+    dialect: str
+    logprobs: bool
+    store: Store | None
+    codec: Codec
+    begun: bool = False
+    generate: bool = True
+    resume: bytes = b""
+    keep_seconds: float | None = None
+    idempotency: IdempotencyRecord | None = None
+    seal: Callable[[str], str] | None = None
+    compaction: Compaction | None = None
+    deliveries: Callable[[Response], Sequence[NewDelivery]] | None = None
+
+    @property
+    def background(self) -> bool:
+        """Whether it goes on without its client."""
+        return self.response.background
+
+
+class Taken(Struct):
+    """A response that an earlier owner left running: what of it is durable, and the fence that is ours now."""
+
+    restored: Restored
+    sampled: Sampled
+    fence: int
