@@ -38,7 +38,13 @@ HEADINGS: Mapping[str, str] = {
     "CLIENTS": "Clients",
     "COMMAND_LINE": "The command line",
     "PROJECT": "The project",
-    "RESUME": "Going on after a crash",
+    "RESUME": "Background and crashes",
+    "BACKGROUND": "Background and crashes",
+    "RUNTIME": "Background and crashes",
+    "SCALE": "The store",
+    "SHARED_STORES": "The store",
+    "SQLITE": "The store",
+    "POSTGRESQL": "The store",
     "WEBSOCKET": "The WebSocket mode",
     "KEYS": "Keys, tenants and encryption",
     "OUTBOUND": "Requests to elsewhere",
@@ -53,12 +59,12 @@ EXAMPLES: Mapping[str, str] = {
     "Prompts and tool calls": "system text anywhere, thinking, tool outputs with images, calls parsed while streamed",
     "The local engine": "several at once, prefix reuse, cancellation in mid-prompt, restarts",
     "The scripted engine": "every tool choice and output format, faults on demand",
-    "The store": "chains that survive the deletion of ancestors, limits, crashes, full disks",
+    "The store": "memory, SQLite and PostgreSQL by the same tests: chains, limits, fences, full disks",
     "The API": "create, stream, retrieve, delete, cancel, input_items, models, health, metrics, keys",
     "Clients": "the openai package validates every object and event strictly; llm-comply",
     "The command line": "serve, chat, models, keys, tenants, db, doctor; every setting as flag, variable and key",
     "The project": "docs that are run, a map of the modules, limits of size",
-    "Going on after a crash": "the same stream goes on with the next number; a turn run again says nothing twice",
+    "Background and crashes": "the same stream goes on with the next number; kills in mixed traffic lose nothing",
     "Requests to elsewhere": "nothing but public addresses unless named, no rebinding, no redirect unasked",
     "Webhooks": "signed, verified by the openai package, tried again for three days and over restarts",
     "Conversations": "the whole family, one response at a time, law 3; sessions of the Agents SDK",
@@ -75,7 +81,8 @@ def areas() -> dict[str, tuple[Requirement, ...]]:
     found: dict[str, tuple[Requirement, ...]] = {}
     for name, value in vars(requirements).items():
         if name.isupper() and name != "REQUIREMENTS" and isinstance(value, tuple) and value:
-            found[HEADINGS.get(name, name.replace("_", " ").capitalize())] = value
+            heading = HEADINGS.get(name, name.replace("_", " ").capitalize())
+            found[heading] = (*found.get(heading, ()), *value)
     return found
 
 
