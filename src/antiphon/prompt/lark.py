@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from antiphon.protocol.json import encode
 
@@ -17,8 +17,8 @@ __all__ = ["HEADER", "Lark"]
 HEADER = "%llguidance {}\n"
 """What marks a grammar as llguidance's for llama.cpp."""
 
-_TIGHT = {"x-guidance": {"whitespace_flexible": False}}
-"""Without it a model may write spaces for ever between the tokens of a JSON value."""
+_SPACING = {"x-guidance": {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}}
+"""Where a JSON value may have a space, and nowhere more than one: else a model may write spaces for ever."""
 
 
 class Lark:
@@ -64,8 +64,12 @@ class Lark:
         return "(" + " | ".join(alternatives) + ")"
 
     def json(self, schema: Mapping[str, Any]) -> str:
-        """A JSON value of a schema, without needless whitespace."""
-        return f"%json {encode({**schema, **_TIGHT}).decode()}"
+        """A JSON value of a schema. Definitions may stand in schemas within it too, each for what stands beside it."""
+        defs: dict[str, Any] = {}
+        body = _with_definitions_outside(schema, {}, defs)
+        if defs:
+            body["$defs"] = defs
+        return f"%json {encode({**body, **_SPACING}).decode()}"
 
     def rule(self, name: str, body: str) -> str:
         """Add a rule; its name, to be used in others.
@@ -81,3 +85,28 @@ class Lark:
         """The grammar that begins with this body."""
         rules = [f"{name}: {body}" for name, body in self._rules.items()]
         return HEADER + "\n".join([f"start: {start}", *rules]) + "\n"
+
+
+def _with_definitions_outside(node: Any, names: Mapping[str, str], defs: dict[str, Any]) -> Any:
+    """The node with its references, whose definitions are added to `defs` under names of their own."""
+    if isinstance(node, list):
+        return [_with_definitions_outside(part, names, defs) for part in cast("list[Any]", node)]
+    if not isinstance(node, Mapping):
+        return node
+    members = cast("Mapping[str, Any]", node)
+    own = members.get("$defs")
+    if isinstance(own, dict):
+        own = cast("dict[str, Any]", own)
+        names = {**names, **{name: f"{name}-{len(defs) + place}" for place, name in enumerate(own)}}
+        defs.update((names[name], True) for name in own)
+        defs.update((names[name], _with_definitions_outside(part, names, defs)) for name, part in own.items())
+    made: dict[str, Any] = {}
+    for key, value in members.items():
+        if key == "$ref" and isinstance(value, str):
+            name = value.removeprefix("#/$defs/")
+            made[key] = f"#/$defs/{names.get(name, name)}"
+        elif key in ("enum", "const"):
+            made[key] = value
+        elif key != "$defs":
+            made[key] = _with_definitions_outside(value, names, defs)
+    return made

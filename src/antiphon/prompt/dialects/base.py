@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import UNSET
 
 from antiphon.machine.deltas import ReasoningDelta, TextDelta
 from antiphon.machine.reasoning import ReasoningSplitter
+from antiphon.prompt.arguments import (
+    CUSTOM_INPUT,
+    NO_ARGUMENTS,
+    Parameter,
+    custom_format,
+    express_arguments,
+    parameters_of,
+)
 from antiphon.prompt.dialects.pieces import Piece
 from antiphon.prompt.lark import Lark
 from antiphon.prompt.prompt import ChatMessage, Prompt, ToolCall
 from antiphon.protocol.tools import CustomTool, FunctionTool
 
-__all__ = ["CUSTOM_INPUT", "Dialect", "Splitter", "TurnParser", "call_arguments", "callable_tools", "function_schema"]
+__all__ = [
+    "CUSTOM_INPUT",
+    "MOST_CALLS",
+    "Dialect",
+    "Splitter",
+    "TurnParser",
+    "call_arguments",
+    "callable_tools",
+    "function_schema",
+    "tool_parameters",
+    "tool_schema",
+]
 
-CUSTOM_INPUT: dict[str, Any] = {
-    "type": "object",
-    "properties": {"input": {"type": "string"}},
-    "required": ["input"],
-    "additionalProperties": False,
-}
-"""The parameters under which a custom tool is shown to a model that knows functions only."""
+MOST_CALLS = 16
+"""Calls of one turn that a grammar lets a model make, so that one that repeats itself comes to an end."""
 
 
 class TurnParser(Protocol):
@@ -128,13 +141,32 @@ def function_schema(tool: FunctionTool | CustomTool) -> dict[str, Any]:
     """A tool as a chat-completions function; a custom tool takes its text as `input`."""
     function: dict[str, Any] = {"name": tool.name, "description": tool.description or ""}
     if isinstance(tool, FunctionTool):
-        function["parameters"] = tool.parameters or {"type": "object", "properties": {}}
+        function["parameters"] = tool.parameters or NO_ARGUMENTS
     else:
         function["parameters"] = CUSTOM_INPUT
-        if tool.format is not UNSET and tool.format and tool.format.get("type") == "grammar":
-            grammar: Mapping[str, Any] = tool.format
-            function["description"] += f"\nThe input must match this grammar:\n{grammar.get('definition', '')}"
+        syntax, definition = custom_format(tool)
+        if syntax != "text":
+            function["description"] += f"\nThe input must match this {syntax} grammar:\n{definition}"
     return {"type": "function", "function": function}
+
+
+def tool_schema(tool: FunctionTool | CustomTool) -> dict[str, Any]:
+    """The arguments of a call as a JSON object: what of its schema a grammar can express. Its root is an object, and
+    its references lead to its own `$defs`. The text of a custom tool stands under `input`.
+
+    Raises:
+        InvalidRequestError: the parameters are too large (M12), or are not an object.
+    """
+    return express_arguments(tool).schema
+
+
+def tool_parameters(tool: FunctionTool | CustomTool) -> list[Parameter]:
+    """The same parameter by parameter, for a form of calls that is not JSON; the schema of each stands alone.
+
+    Raises:
+        InvalidRequestError: the parameters are too large (M12), or are not an object.
+    """
+    return parameters_of(tool_schema(tool))
 
 
 def call_arguments(call: ToolCall) -> str:
