@@ -43,6 +43,7 @@ __all__ = [
     "decode_item",
     "decode_stored_item",
     "encode_item",
+    "normalize_item",
 ]
 
 ROLES = frozenset({"user", "assistant", "system", "developer"})
@@ -202,7 +203,7 @@ def decode_item(raw: Raw | bytes, path: str = "") -> Item:
     if isinstance(item, RawItem):
         check_value(item.body, path)
     else:
-        _normalize(item, path)
+        normalize_item(item, path)
     return item
 
 
@@ -222,8 +223,12 @@ def _decode(raw: Raw | bytes) -> Item:
     return RawItem(type=kind, id=identity if isinstance(identity, str) else None, body=body)
 
 
-def _normalize(item: Item, path: str) -> None:
-    """Give content as parts, and take an explicit null as an absent field (client-contract 4.4)."""
+def normalize_item(item: Item, path: str) -> None:
+    """Give content as parts in Responses spelling; an explicit null is an absent field (client-contract 4.4).
+
+    Raises:
+        InvalidRequestError: a message has no role that there is, or something is nested too deeply.
+    """
     if isinstance(item, Message):
         _normalize_message(item, path)
     elif isinstance(item, FunctionCallOutput | CustomToolCallOutput):

@@ -21,7 +21,18 @@ from antiphon.protocol.json import decode_body, quoted
 from antiphon.protocol.parts import InputText
 from antiphon.protocol.tools import Tool, ToolChoice, decode_tool, decode_tool_choice
 
-__all__ = ["CreateResponse", "ReasoningConfig", "TextConfig", "TextFormat", "decode_create_response"]
+__all__ = [
+    "MAX_INPUT_ITEMS",
+    "CreateResponse",
+    "ReasoningConfig",
+    "SharedFields",
+    "TextConfig",
+    "TextFormat",
+    "check_tools",
+    "check_verbosity",
+    "decode_create_response",
+    "shared_values",
+]
 
 MAX_INPUT_TEXT = 10_485_760
 MAX_INPUT_ITEMS = 10_000
@@ -66,33 +77,19 @@ class StreamOptions(Struct):
     include_obfuscation: bool | None = None
 
 
-class _Body(Struct):
+class SharedFields(Struct):
+    """Fields that the bodies of all generating routes have in common: sampling (M29), and who asks for what."""
+
     model: str | None = None
-    input: str | list[Raw] | None = None
-    instructions: str | list[Raw] | None = None
-    previous_response_id: str | None = None
-    conversation: str | dict[str, Any] | None = None
     store: bool | None = None
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    background: bool | None = None
-    include: list[str] | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
-    max_output_tokens: int | None = None
-    max_tool_calls: int | None = None
     parallel_tool_calls: bool | None = None
-    tools: list[Raw] | None = None
-    tool_choice: Raw = Raw(b"null")
-    text: TextConfig | None = None
-    reasoning: ReasoningConfig | None = None
     truncation: str | None = None
-    context_management: list[ContextManagement] | dict[str, Any] | None = None
     metadata: dict[str, str | None] | None = None
-    prompt: dict[str, Any] | None = None
     prompt_cache_key: str | None = None
     service_tier: str | None = None
     safety_identifier: str | None = None
@@ -103,6 +100,25 @@ class _Body(Struct):
     repeat_penalty: Annotated[float, Meta(ge=0.01, le=10)] | None = None
     seed: Annotated[int, Meta(ge=-1, le=2**32 - 1)] | None = None
     stop: str | list[str] | None = None
+
+
+class _Body(SharedFields):
+    input: str | list[Raw] | None = None
+    instructions: str | list[Raw] | None = None
+    previous_response_id: str | None = None
+    conversation: str | dict[str, Any] | None = None
+    stream_options: StreamOptions | None = None
+    background: bool | None = None
+    include: list[str] | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    max_output_tokens: int | None = None
+    max_tool_calls: int | None = None
+    tools: list[Raw] | None = None
+    tool_choice: Raw = Raw(b"null")
+    text: TextConfig | None = None
+    reasoning: ReasoningConfig | None = None
+    context_management: list[ContextManagement] | dict[str, Any] | None = None
+    prompt: dict[str, Any] | None = None
     generate: bool | None = None
 
 
@@ -168,45 +184,57 @@ def decode_create_response(data: bytes) -> CreateResponse:
     items = _items(body.input, "input")
     compaction_trigger = take_trigger(items)
     return CreateResponse(
-        model=body.model,
+        **shared_values(body),
         items=items,
         instructions=instructions if isinstance(instructions, str) else None,
         instruction_items=None if isinstance(instructions, str | None) else _items(instructions, "instructions"),
         previous_response_id=body.previous_response_id,
         conversation=body.conversation,
-        store=body.store is not False,
-        stream=body.stream is True,
         background=body.background is True,
         include=body.include or [],
-        temperature=body.temperature,
-        top_p=body.top_p,
         top_logprobs=body.top_logprobs or 0,
-        presence_penalty=body.presence_penalty or 0.0,
-        frequency_penalty=body.frequency_penalty or 0.0,
         max_output_tokens=body.max_output_tokens,
         max_tool_calls=body.max_tool_calls,
-        parallel_tool_calls=body.parallel_tool_calls is not False,
         tools=[decode_tool(raw, f"tools[{index}]") for index, raw in enumerate(body.tools or ())],
         tool_choice=decode_tool_choice(body.tool_choice),
         text=body.text or TextConfig(),
         reasoning=body.reasoning or ReasoningConfig(),
-        truncation=body.truncation or "disabled",
         context_management=check_context_management(body.context_management),
         compaction_trigger=compaction_trigger,
-        metadata=check_metadata(body.metadata),
         prompt=body.prompt,
-        prompt_cache_key=body.prompt_cache_key,
-        service_tier=body.service_tier or "auto",
-        safety_identifier=body.safety_identifier,
-        user=body.user,
-        chat_template_kwargs=body.chat_template_kwargs or {},
-        top_k=body.top_k,
-        min_p=body.min_p,
-        repeat_penalty=body.repeat_penalty,
-        seed=body.seed,
-        stop=[body.stop] if isinstance(body.stop, str) else body.stop or [],
         generate=body.generate is not False,
     )
+
+
+def shared_values(body: SharedFields) -> dict[str, Any]:
+    """The fields of a `CreateResponse` that such a body gives, with their defaults.
+
+    Raises:
+        InvalidRequestError: one is too long, nested too deeply or of an unknown value.
+    """
+    _check_shared(body)
+    return {
+        "model": body.model,
+        "store": body.store is not False,
+        "stream": body.stream is True,
+        "temperature": body.temperature,
+        "top_p": body.top_p,
+        "presence_penalty": body.presence_penalty or 0.0,
+        "frequency_penalty": body.frequency_penalty or 0.0,
+        "parallel_tool_calls": body.parallel_tool_calls is not False,
+        "truncation": body.truncation or "disabled",
+        "metadata": check_metadata(body.metadata),
+        "prompt_cache_key": body.prompt_cache_key,
+        "service_tier": body.service_tier or "auto",
+        "safety_identifier": body.safety_identifier,
+        "user": body.user,
+        "chat_template_kwargs": body.chat_template_kwargs or {},
+        "top_k": body.top_k,
+        "min_p": body.min_p,
+        "repeat_penalty": body.repeat_penalty,
+        "seed": body.seed,
+        "stop": [body.stop] if isinstance(body.stop, str) else body.stop or [],
+    }
 
 
 def _items(value: str | Sequence[Raw] | None, path: str) -> list[Item]:
@@ -225,23 +253,37 @@ def _items(value: str | Sequence[Raw] | None, path: str) -> list[Item]:
     return [decode_item(raw, f"{path}[{index}]") for index, raw in enumerate(value)]
 
 
-def _check_limits(body: _Body) -> None:
+def _check_shared(body: SharedFields) -> None:
     for field, limit in (("prompt_cache_key", MAX_IDENTIFIER), ("safety_identifier", MAX_SAFETY_IDENTIFIER)):
         value: str | None = getattr(body, field)
         if value is not None and len(value) > limit:
             raise too_long(field, limit, len(value))
-    if body.tools is not None and len(body.tools) > MAX_TOOLS:
-        raise InvalidRequestError(
-            f"Invalid 'tools': at most {MAX_TOOLS} tools are expected, but got {len(body.tools)}.",
-            param="tools",
-            code="array_above_max_length",
-        )
     if body.truncation not in (None, "auto", "disabled"):
         raise InvalidRequestError(
             f"Invalid value: '{quoted(body.truncation or '')}'. Supported values are: 'auto' and 'disabled'.",
             param="truncation",
             code="invalid_value",
         )
+    _check_stop(body.stop)
+    check_value(body.chat_template_kwargs, "chat_template_kwargs")
+
+
+def check_tools(count: int) -> None:
+    """Refuse more tools than one request may declare.
+
+    Raises:
+        InvalidRequestError: there are more.
+    """
+    if count > MAX_TOOLS:
+        raise InvalidRequestError(
+            f"Invalid 'tools': at most {MAX_TOOLS} tools are expected, but got {count}.",
+            param="tools",
+            code="array_above_max_length",
+        )
+
+
+def _check_limits(body: _Body) -> None:
+    check_tools(len(body.tools or ()))
     if body.max_output_tokens is not None and body.max_output_tokens < 1:
         raise InvalidRequestError(
             f"Invalid 'max_output_tokens': max_output_tokens must be > 0, but got {body.max_output_tokens}.",
@@ -255,18 +297,27 @@ def _check_limits(body: _Body) -> None:
             param="max_tool_calls",
             code="integer_below_min_value",
         )
-    if body.text is not None and body.text.verbosity not in (None, "low", "medium", "high"):
-        raise InvalidRequestError(
-            f"Invalid value: '{quoted(body.text.verbosity or '')}'. Supported values are: 'low', 'medium', and 'high'.",
-            param="text.verbosity",
-            code="invalid_value",
-        )
-    _check_stop(body.stop)
+    if body.text is not None:
+        check_verbosity(body.text.verbosity, "text.verbosity")
     if body.text is not None and body.text.format is not None:
         check_value(body.text.format.schema, "text.format.schema")
         check_value(body.text.format.json_schema, "text.format.json_schema")
-    for field in ("chat_template_kwargs", "prompt", "conversation", "context_management"):
+    for field in ("prompt", "conversation", "context_management"):
         check_value(getattr(body, field), field)
+
+
+def check_verbosity(value: str | None, path: str) -> None:
+    """Refuse an unknown verbosity.
+
+    Raises:
+        InvalidRequestError: it is none of low, medium and high.
+    """
+    if value not in (None, "low", "medium", "high"):
+        raise InvalidRequestError(
+            f"Invalid value: '{quoted(value or '')}'. Supported values are: 'low', 'medium', and 'high'.",
+            param=path,
+            code="invalid_value",
+        )
 
 
 def _check_stop(stop: str | list[str] | None) -> None:

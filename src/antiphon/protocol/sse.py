@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-__all__ = ["DONE", "KEEP_ALIVE", "SSEError", "SSEParser", "ServerSentEvent", "encode_frame"]
+__all__ = ["DONE", "KEEP_ALIVE", "SSEError", "SSEParser", "ServerSentEvent", "encode_data", "encode_frame"]
 
 DONE = b"data: [DONE]\n\n"
 """The last frame of every stream."""
@@ -32,6 +32,11 @@ class ServerSentEvent(Struct, frozen=True):
 def encode_frame(event: bytes, data: bytes) -> bytes:
     """The frame of one event of that name; `data` is JSON on one line."""
     return b"event: " + event + b"\ndata: " + data + b"\n\n"
+
+
+def encode_data(data: bytes) -> bytes:
+    """The frame of an event without a name, as chat completions are streamed; `data` is JSON on one line."""
+    return b"data: " + data + b"\n\n"
 
 
 class SSEParser:
