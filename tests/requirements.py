@@ -1816,6 +1816,32 @@ IDEMPOTENCY: tuple[Requirement, ...] = (
 
 SCALE: tuple[Requirement, ...] = (
     R(
+        "fault:disk-full:refused",
+        "faults B2 9",
+        "With a full disk nothing is acknowledged that cannot be stored: 503 with Retry-After; store: false goes on.",
+    ),
+    R(
+        "fault:disk-full:foreground",
+        "faults B2 9",
+        "A foreground stream that meets a full disk ends as failed, and that end is stored when there is space.",
+    ),
+    R(
+        "fault:disk-full:background",
+        "faults B2 9",
+        "A background response shows what is durable, waits for space, and goes on without a gap or a duplicate.",
+    ),
+    R("fault:disk-full:cancel", "faults B2 9", "A cancellation on a full disk is a 503, and works when there is space."),
+    R(
+        "fault:disk-full:start",
+        "faults B2 9",
+        "A server starts over a full disk, and takes up what an earlier one left once there is space.",
+    ),
+    R(
+        "fault:busy",
+        "faults B2 11",
+        "While another program locks the file, requests wait for five seconds at most, and then are 503.",
+    ),
+    R(
         "fault:leaks",
         "faults B3 21",
         "Thousands of streams that were left, cancelled or read for a moment leave no file, task, run or reader.",

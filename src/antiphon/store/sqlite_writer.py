@@ -10,14 +10,19 @@ If anything in a transaction fails, it is rolled back and each job gets a transa
 only itself, and the usual case pays for no savepoints. A job may therefore run twice, and must have no effect but
 through the transaction. A job that finds out before it has written anything that it cannot be done returns its error
 instead of raising it, so that a caller who is refused costs the others nothing.
+
+Another program's lock is waited for, each job for its own five seconds: a group that could not begin is refused those
+jobs whose time is over, and the others wait on with those that came meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import sqlite3
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -83,17 +88,24 @@ def _concerns_all(error: Exception) -> bool:
     return isinstance(code, int) and (code & 0xFF) in _REASONS and (code & 0xFF) != sqlite3.SQLITE_FULL
 
 
-class _Waiting:
-    """A job, and the caller who awaits its outcome."""
+def _locked(error: Exception) -> bool:
+    code = getattr(error, "sqlite_errorcode", None)
+    return isinstance(code, int) and (code & 0xFF) == sqlite3.SQLITE_BUSY
 
-    __slots__ = ("error", "future", "heavy", "job", "result")
+
+class _Waiting:
+    """A job, and the caller who awaits its outcome; `until` is how long it waits for a lock, on the monotonic clock."""
+
+    __slots__ = ("again", "error", "future", "heavy", "job", "result", "until")
 
     def __init__(self, job: Callable[[], Any], future: asyncio.Future[Any], heavy: bool) -> None:
         self.job = job
         self.heavy = heavy
         self.future = future
+        self.until = time.monotonic() + _BUSY_MILLISECONDS / 1000
         self.result: Any = None
         self.error: APIError | None = None
+        self.again = False
 
 
 class Writer:
@@ -146,6 +158,7 @@ class Writer:
         heavy = False
         while self._waiting and len(group) < _MOST_JOBS:
             waiting = self._waiting.popleft()
+            waiting.again = False
             heavy = heavy or waiting.heavy
             group.append(waiting)
         begun = False
@@ -158,8 +171,9 @@ class Writer:
         self._handed.put((group, begun))
 
     def _end(self, group: list[_Waiting]) -> None:
+        self._waiting.extendleft(reversed([waiting for waiting in group if waiting.again]))
         for waiting in group:
-            if waiting.future.done():
+            if waiting.again or waiting.future.done():
                 continue
             if waiting.error is not None:
                 waiting.future.set_exception(waiting.error)
@@ -189,10 +203,13 @@ class Writer:
     def _settle(self, group: list[_Waiting], *, begun: bool = False) -> None:
         try:
             if not begun:
-                with _patience(self._connection):
+                with _patience(self._connection, min(waiting.until for waiting in group)):
                     self._run_jobs(group)
             self._commit()
         except Exception as error:  # noqa: BLE001 - whatever a job raises goes to its caller
+            if _locked(error):
+                self._refuse_late(group, error)
+                return
             if len(group) > 1 and not _concerns_all(error):
                 for waiting in group:
                     self._settle([waiting])
@@ -200,6 +217,15 @@ class Writer:
             clean = clean_error(error)
             for waiting in group:
                 waiting.error = copy(clean)
+
+    def _refuse_late(self, group: list[_Waiting], error: Exception) -> None:
+        """After a lock that did not go: jobs that have waited long enough are refused, the others wait on."""
+        now = time.monotonic()
+        late = [waiting for waiting in group if waiting.until <= now]
+        clean = clean_error(error) if late else None
+        for waiting in group:
+            waiting.again = waiting.until > now
+            waiting.error = None if waiting.again else copy(clean)
 
     # On the thread that owns the connection
 
@@ -234,9 +260,10 @@ class Writer:
 
 
 @contextmanager
-def _patience(connection: sqlite3.Connection) -> Generator[None, None, None]:
-    """Wait for another program's lock, which the event loop's thread must not."""
-    connection.execute(f"PRAGMA busy_timeout = {_BUSY_MILLISECONDS}")
+def _patience(connection: sqlite3.Connection, until: float) -> Generator[None, None, None]:
+    """Wait for another program's lock until that time, which the event loop's thread must not."""
+    milliseconds = max(1, math.ceil(1000 * (until - time.monotonic())))
+    connection.execute(f"PRAGMA busy_timeout = {milliseconds}")
     try:
         yield
     finally:

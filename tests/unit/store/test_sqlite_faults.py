@@ -203,6 +203,28 @@ async def test_a_lock_that_stays_is_a_503(store: SQLiteStore, path: Path, monkey
     await add(store, "a")
 
 
+@pytest.mark.requirement("store:sqlite:locked")
+async def test_each_write_waits_for_a_lock_as_long_as_the_others(
+    store: SQLiteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    monkeypatch.setattr(sqlite_writer, "_BUSY_MILLISECONDS", 50)
+    early = [asyncio.create_task(add(store, f"early {number}")) for number in range(3)]
+    await asyncio.sleep(0)
+    monkeypatch.setattr(sqlite_writer, "_BUSY_MILLISECONDS", 60_000)
+    late = [asyncio.create_task(add(store, f"late {number}")) for number in range(3)]
+    results = await asyncio.gather(*early, return_exceptions=True)
+    assert [type(result) for result in results] == [UnavailableError] * 3
+    assert not any(task.done() for task in late)
+    other.execute("COMMIT")
+    other.close()
+    await asyncio.gather(*late)
+    assert [await store.get_response(OURS, f"early {number}") for number in range(3)] == [None] * 3
+    assert all([await store.get_response(OURS, f"late {number}") for number in range(3)])
+    assert (await store.status()).responses == 3
+
+
 @pytest.mark.requirement("store:lru")
 async def test_the_order_of_use_outlives_a_transaction_that_was_to_write_it(path: Path) -> None:
     store = SQLiteStore(path, StoreLimits(max_entries=3), Clock())
