@@ -680,7 +680,7 @@ API: tuple[Requirement, ...] = (
     R("api:compact", "issue 3", "`/v1/responses/compact`, and compaction in a chain."),
     R("api:input-tokens", "issue 3", "`/v1/responses/input_tokens`."),
     R("api:websocket", "issue 3", "The WebSocket mode of `/v1/responses`."),
-    R("api:postgresql", "issue 3", "State in PostgreSQL, for many replicas.", deferred="Comes with that."),
+    R("api:postgresql", "issue 3", "State in PostgreSQL, for many replicas."),
     R("api:keys", "issue 3", "Keys with tenants and limits."),
     R("api:encrypted-reasoning", "responses-api 6.3", "`reasoning.encrypted_content`."),
     R("api:chat", "issue 4", "`/v1/chat/completions` and `/v1/completions`.", deferred="Comes with prompt control."),
@@ -1830,11 +1830,15 @@ SCALE: tuple[Requirement, ...] = (
         "faults B2 9",
         "A background response shows what is durable, waits for space, and goes on without a gap or a duplicate.",
     ),
-    R("fault:disk-full:cancel", "faults B2 9", "A cancellation on a full disk is a 503, and works when there is space."),
     R(
-        "fault:disk-full:start",
+        "fault:disk-full:cancel",
         "faults B2 9",
-        "A server starts over a full disk, and takes up what an earlier one left once there is space.",
+        "A cancellation on a full disk is a 503, and works when there is space.",
+    ),
+    R(
+        "fault:disk-full:stop",
+        "faults B2 9",
+        "A server with a full disk stops in time, and the next one goes on with what was durable.",
     ),
     R(
         "fault:busy",
@@ -1877,6 +1881,114 @@ RUNTIME: tuple[Requirement, ...] = (
     ),
 )
 
+POSTGRESQL: tuple[Requirement, ...] = (
+    R(
+        "store:postgresql:open",
+        "issue 3, section 8",
+        "What stands in the way of a PostgreSQL store is said with what to do, and never with a password.",
+    ),
+    R(
+        "store:postgresql:migration",
+        "issue 3, section 8",
+        "Servers that start at once make the schema once, in one transaction; one of a newer version is left alone.",
+    ),
+    R(
+        "store:postgresql:queries",
+        "architecture, fine print",
+        "Every statement is a named one, valid, in use, and finds its rows by an index.",
+    ),
+    R(
+        "store:postgresql:shared",
+        "issue 3, Must show 6",
+        "What one server acknowledged, every other one over the same database sees.",
+    ),
+    R(
+        "store:postgresql:bytes",
+        "architecture, fine print",
+        "Bodies hold any bytes, U+0000 included, and names any text but that; no row has a name with it.",
+    ),
+    R(
+        "store:postgresql:format",
+        "architecture, fine print",
+        "A server takes over only rows of a form that it knows.",
+    ),
+    R(
+        "store:postgresql:retained",
+        "issue 3, section 4",
+        "History that a turn is made on top of stays whole although another server deletes it meanwhile; else it goes.",
+    ),
+    R(
+        "store:postgresql:limits",
+        "M41",
+        "Limits are enforced by each server for each hundredth that it adds, and at each sweep.",
+        divergence="To count exactly, every request would read whole tables or wait for one row.",
+    ),
+    R(
+        "store:postgresql:group-commit",
+        "architecture, flush",
+        "What many streams append at once shares a statement; one at fault harms only itself.",
+    ),
+    R(
+        "store:postgresql:doorbell",
+        "architecture, PostgreSQL",
+        "Other servers are rung for events, ends and new owners, after the commit; a missed ring is only counted.",
+    ),
+    R(
+        "store:postgresql:owners",
+        "issue 3, section 8",
+        "A killed server is known to be gone at once; one that lost its connection, or that just came, is not.",
+    ),
+    R(
+        "store:postgresql:restart",
+        "faults B2 11",
+        "A restart of the database loses nothing that was acknowledged, and writes nothing twice.",
+    ),
+    R(
+        "store:postgresql:away",
+        "faults B2 11",
+        "While the database is away, requests wait at most five seconds and are then a 503; it is missed in a second.",
+    ),
+    R(
+        "store:postgresql:unknown-outcome",
+        "faults B2 11",
+        "A write whose connection was lost after its commit is found again instead of being made twice.",
+    ),
+    R(
+        "store:postgresql:errors",
+        "issue 3, section 8",
+        "Faults of the database are told without address, statement or value of a row.",
+    ),
+    R(
+        "store:postgresql:pool",
+        "architecture, PostgreSQL",
+        "A server has a bounded number of connections; callers wait for one, and may give up.",
+    ),
+    R(
+        "store:postgresql:durable",
+        "architecture, PostgreSQL",
+        "What is acknowledged is on the disk, also where the database is set to acknowledge before that.",
+    ),
+    R(
+        "store:postgresql:races",
+        "architecture, fine print",
+        "Servers that create, chain, delete, evict and sweep at once leave no row too many and none too few.",
+    ),
+    R(
+        "store:postgresql:care",
+        "issue 3, section 8",
+        "`antiphon db` migrates, looks at, copies and vacuums a PostgreSQL store beside its servers.",
+    ),
+)
+
+DIALECTS_A: tuple[Requirement, ...] = (
+    R(
+        "prompt:literals:json",
+        "issue 4, 1",
+        "Arguments in sound JSON leave byte for byte as they come; what is meant beyond doubt is mended on the way.",
+    ),
+    R("prompt:literals:python", "issue 4, 1", "Python's literals are turned into JSON while they are generated."),
+)
+
 REQUIREMENTS: tuple[Requirement, ...] = (
     *WIRE,
     *MACHINE,
@@ -1901,4 +2013,6 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *IDEMPOTENCY,
     *SCALE,
     *RUNTIME,
+    *POSTGRESQL,
+    *DIALECTS_A,
 )
