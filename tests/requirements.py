@@ -1879,6 +1879,33 @@ RUNTIME: tuple[Requirement, ...] = (
         "architecture, visibility",
         "An end that the store refuses is replaced by a failure, which is shown once that is durable.",
     ),
+    R("strays:left", "issue 3, Crash", "A client that leaves while its response is begun leaves no row that runs."),
+    R("strays:unsure", "faults B2 11", "A response that began although its client was told otherwise is ended."),
+    R("strays:refused", "faults B2 9", "A response that did not begin leaves nothing behind."),
+    R("strays:cancel", "faults B2 11", "A cancellation that got half-way, because the store failed, is made good."),
+    R("strays:takeover", "faults B2 11", "An orphan that was taken over but could not be ended is ended later."),
+    R(
+        "strays:damaged",
+        "issue 3, Crash",
+        "A log that cannot be read keeps no server from starting; its response fails.",
+    ),
+    R("strays:broken", "issue 3, Crash", "A run that breaks is ended from what is durable of it."),
+    R("takeover:store-away", "faults B2 11", "A store that is away for a moment does not end what could go on."),
+    R("takeover:stop", "faults B2 12", "A stop while a response is taken up does not wait for its end."),
+    R(
+        "takeover:queued",
+        "issue 3, Cancel",
+        "Readers of a queued response hear at once that another server cancelled it.",
+    ),
+    R("takeover:cancelled", "issue 3, Crash", "What is cancelled or deleted while it waits to go on is left alone."),
+    R("takeover:conversation", "issue 3, Conversations", "A conversation is kept for a response that goes on."),
+    R("takeover:parent", "issue 3, Delete", "A queued child of a deleted parent has its history after a restart."),
+    R(
+        "background:accepted-at-stop",
+        "faults B2 12",
+        "One that is accepted while the server stops lets its reader go, and waits for the next start.",
+    ),
+    R("background:cancel-place", "issue 3, Background", "A queued one that is cancelled gives its place back at once."),
 )
 
 POSTGRESQL: tuple[Requirement, ...] = (

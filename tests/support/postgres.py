@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import ctypes
 import functools
 import itertools
+import json
 import os
 import pwd
 import shutil
@@ -23,14 +23,20 @@ import tempfile
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-__all__ = ["OWNER", "PASSWORD", "Cluster", "binaries", "cluster", "database_for", "in_a_thread", "missing"]
+from antiphon.store.postgres import PostgresStore
+from antiphon.store.rows import StoreLimits
+
+__all__ = ["OWNER", "PASSWORD", "Cluster", "Server", "binaries", "cluster", "database_for", "in_a_thread", "missing"]
+
+Server = Callable[..., Awaitable[PostgresStore]]
+"""Opens a store over the database of a test, with a clock and with the limits that are given by name."""
 
 OWNER = "antiphon"
 """The superuser of the cluster. It needs no password over the socket, and `PASSWORD` over TCP."""
@@ -41,7 +47,19 @@ START_SECONDS = 30.0
 MOST_DATABASES = 8
 """Databases of folders that are kept at once; the one that was used longest ago goes first."""
 
-_PR_SET_PDEATHSIG = 1
+_KEEPER = """
+import json, subprocess, sys, threading
+options, *command = sys.argv[1:]
+process = subprocess.Popen(command, stdin=subprocess.DEVNULL, **json.loads(options))
+
+def stop():
+    # The end of the input without a word means that whoever started this was killed.
+    process.send_signal(int(sys.stdin.readline() or 3))
+
+threading.Thread(target=stop, daemon=True).start()
+sys.exit(process.wait())
+"""
+"""Runs PostgreSQL until it is told the number of a signal, or until the process that runs the tests is gone."""
 
 
 @functools.cache
@@ -100,15 +118,14 @@ class Cluster:
         settings = {"listen_addresses": "127.0.0.1", "max_connections": "100", "shared_buffers": "32MB"}
         for name, value in settings.items():
             arguments += ["-c", f"{name}={value}"]
+        options = json.dumps(self._user)
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [str(self._programs / "postgres"), *arguments],
-                stdin=subprocess.DEVNULL,
+                [sys.executable, "-c", _KEEPER, options, str(self._programs / "postgres"), *arguments],
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
-                preexec_fn=_end_with_parent(),
-                **self._user,
             )
         deadline = time.monotonic() + START_SECONDS
         while self._run("pg_isready", "-q", "-h", str(self.folder), "-p", str(self.port), check=False):
@@ -118,10 +135,11 @@ class Cluster:
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """Stop it: SIGINT ends all connections in order, SIGQUIT at once, so that it must recover at its start."""
-        if self._process is not None:
-            self._process.send_signal(how)
-            self._process.wait(START_SECONDS)
-            self._process = None
+        process, self._process = self._process, None
+        if process is not None and process.stdin is not None:
+            process.stdin.write(b"%d\n" % how)
+            process.stdin.close()
+            process.wait(START_SECONDS)
 
     def restart(self, how: signal.Signals = signal.SIGINT) -> None:
         """Stop it and start it again."""
@@ -218,9 +236,6 @@ def _started() -> Cluster:
 
 
 async def _migrate(url: str) -> None:
-    from antiphon.store.postgres import PostgresStore
-    from antiphon.store.rows import StoreLimits
-
     store = PostgresStore(url, StoreLimits())
     await store.open()
     await store.close()
@@ -237,14 +252,6 @@ def _other_user() -> dict[str, Any]:
             continue
         return {"user": name, "group": entry.pw_gid, "extra_groups": []}
     raise RuntimeError("PostgreSQL does not run as root, and there is no user 'postgres' or 'nobody'")
-
-
-def _end_with_parent() -> Callable[[], None] | None:
-    """Lets the kernel stop the cluster when this process is killed, where the kernel can."""
-    if sys.platform != "linux":
-        return None
-    set_option = ctypes.CDLL(None).prctl
-    return lambda: set_option(_PR_SET_PDEATHSIG, int(signal.SIGQUIT))
 
 
 def _free_port() -> int:

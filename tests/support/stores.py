@@ -77,7 +77,7 @@ class _TurningMaster(MasterKey):
 
 
 def _postgres(folder: Path, limits: StoreLimits, clock: Clock) -> Store:
-    # Only here: other tests need neither the library nor a database.
+    # Only here: other tests need no database.
     from antiphon.store.postgres import PostgresStore
     from support.postgres import database_for
 

@@ -1,7 +1,7 @@
 """Care for the store that the settings name, beside a server: how it stands, a copy, its schema and its space.
 
-What may run while a server has the store: `status` and `backup`. `migrate` and `vacuum` need a SQLite file for
-themselves.
+What may run while a server has the store: `status` and `backup`, and with PostgreSQL all of it. `migrate` and `vacuum`
+need a SQLite file for themselves.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from pathlib import Path
 
 from antiphon.errors import ConfigurationError
 from antiphon.settings import Settings
-from antiphon.store.open import sqlite_path
+from antiphon.store.addresses import is_database
+from antiphon.store.open import open_plain, sqlite_path
 from antiphon.store.reports import SpaceReport, StoreReport
 from antiphon.store.sqlite_care import backup_file, file_report, migrate_file, vacuum_file
 
@@ -24,6 +25,10 @@ async def status(settings: Settings) -> StoreReport:
     Raises:
         ConfigurationError: it is in memory, is not there, or cannot be read; the message says what to do.
     """
+    if _is_database(settings):
+        from antiphon.store.postgres_care import database_report
+
+        return await database_report(settings.store)
     return await asyncio.to_thread(file_report, _file(settings))
 
 
@@ -33,6 +38,10 @@ async def backup(settings: Settings, target: Path) -> int:
     Raises:
         ConfigurationError: the store is in memory, is not there, or cannot be read, or the copy cannot be written.
     """
+    if _is_database(settings):
+        from antiphon.store.postgres_care import backup_database
+
+        return await backup_database(settings.store, target)
     return await asyncio.to_thread(backup_file, _file(settings), target)
 
 
@@ -42,6 +51,10 @@ async def migrate(settings: Settings) -> tuple[int, int]:
     Raises:
         ConfigurationError: the store is in memory, is not there, a server has it, or it cannot be written.
     """
+    if _is_database(settings):
+        from antiphon.store.postgres_care import migrate_database
+
+        return await migrate_database(settings.store)
     return await asyncio.to_thread(migrate_file, _file(settings))
 
 
@@ -51,7 +64,23 @@ async def vacuum(settings: Settings) -> SpaceReport:
     Raises:
         ConfigurationError: the store is in memory, is not there, a server has it, or it cannot be written.
     """
+    if _is_database(settings):
+        from antiphon.store.postgres_care import vacuum_database
+
+        return await vacuum_database(settings.store)
     return await asyncio.to_thread(vacuum_file, _file(settings))
+
+
+def _is_database(settings: Settings) -> bool:
+    """Whether the store is in PostgreSQL.
+
+    Raises:
+        ConfigurationError: it is, and the library for it is missing.
+    """
+    if is_database(settings.store):
+        open_plain(settings)
+        return True
+    return False
 
 
 def _file(settings: Settings) -> Path:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 import asyncpg
 
-from antiphon.errors import APIError, UnavailableError
+from antiphon.errors import AntiphonError, UnavailableError
 from antiphon.store.postgres_errors import clean_error, is_lost, is_passing
 from antiphon.store.postgres_sql import QUERIES
 
@@ -94,8 +94,8 @@ class Connection(Protocol):
 _connect = cast("Callable[..., Awaitable[Connection]]", asyncpg.connect)  # pyright: ignore[reportUnknownMemberType]
 
 
-async def connect(url: str) -> Connection:
-    """A connection; what it acknowledges is on the disk of the database.
+async def connect(url: str, *, patient: bool = False) -> Connection:
+    """A connection; what it acknowledges is on the disk of the database. With `patient`, commands may take any time.
 
     Raises:
         Exception: as asyncpg does.
@@ -103,7 +103,7 @@ async def connect(url: str) -> Connection:
     connection = await _connect(
         url,
         timeout=_CONNECT_SECONDS,
-        command_timeout=_COMMAND_SECONDS,
+        command_timeout=None if patient else _COMMAND_SECONDS,
         statement_cache_size=_STATEMENTS,
         max_cached_statement_lifetime=0,
         max_cacheable_statement_size=0,
@@ -189,7 +189,7 @@ class Database:
         Raises:
             APIError: none can.
         """
-        if isinstance(error, APIError):
+        if isinstance(error, AntiphonError):
             raise error
         if not is_lost(error):
             raise clean_error(error) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 
 from asyncpg import exceptions as pg
 
@@ -23,7 +24,8 @@ _LOST = (
     pg.TooManyConnectionsError,
     # What was the primary is a standby now.
     pg.ReadOnlySQLTransactionError,
-    pg.TargetServerAttributeNotMatched,
+    # A connection that has been told of a shutdown and is not closed yet; also one of a standby.
+    pg.InternalClientError,
 )
 _PASSING = (pg.DeadlockDetectedError, pg.SerializationError)
 
@@ -102,12 +104,18 @@ def _reason(error: BaseException) -> str:
             "the address of --store cannot be read. Write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with special "
             "characters as %XX."
         )
+    if isinstance(error, pg.DuplicateTableError):
+        return f"{text}, and is not Antiphon's. Give it a database of its own, or a schema ('?search_path=NAME')."
     if isinstance(error, pg.TooManyConnectionsError):
         return f"{text}. Raise max_connections of the database, or run fewer servers."
     if isinstance(error, pg.CannotConnectNowError):
         return f"{text}. Wait until the database has started."
+    if "startup parameter" in text:
+        return f"{text}. Go past the connection pooler, or let it give each client a session of its own."
     if isinstance(error, pg.PostgresError):
         return f"the database says '{text}'."
+    if isinstance(error, socket.gaierror):
+        return "its host is not known. Check the address in --store; special characters are written as %XX."
     if isinstance(error, TimeoutError):
         return "the database does not answer. Check host and port in --store, and the network between."
     if isinstance(error, OSError):

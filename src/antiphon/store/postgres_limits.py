@@ -225,16 +225,20 @@ class PostgresLimits(PostgresCore):
 
     async def _hide(self, connection: Connection, numbers: Sequence[int]) -> int:
         """Hide those of gone responses that nothing needs, and the ancestors that were kept for them alone."""
-        self._held_back.update(dict.fromkeys(self._retained))
-        tenants = [tenant for tenant, _ in self._retained]
-        ids = [name for _, name in self._retained]
         hidden: set[int] = set()
         candidates = list(numbers)
         while candidates:
             # First the locks, then a statement that sees what those wrote who had them before.
             locked = [row[0] for row in await fetch(connection, "lock_line", numbers=candidates)]
+            # What is retained is noted under the locks: `_hide_gone` waits for them, and so sees what is done here.
+            self._held_back.update(dict.fromkeys(self._retained))
             marked = await fetch(
-                connection, "mark_removed", numbers=locked, tenants=tenants, ids=ids, now=self._clock()
+                connection,
+                "mark_removed",
+                numbers=locked,
+                tenants=[tenant for tenant, _ in self._retained],
+                ids=[name for _, name in self._retained],
+                now=self._clock(),
             )
             hidden.update(row[0] for row in marked)
             candidates = sorted({row[1] for row in marked if row[1] is not None} - hidden)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from antiphon.store.postgres_core import storable
+from antiphon.store.postgres_core import Key, storable
 from antiphon.store.postgres_database import Connection, execute, fetch
 from antiphon.store.postgres_limits import PostgresLimits
 from antiphon.store.refusals import response_in_progress
@@ -161,21 +161,27 @@ class PostgresRemoval(PostgresLimits):
         held_back = [key for key in self._held_back if key not in self._retained]
         if not held_back:
             return 0
+        # Before it is looked at: what is retained again by then is noted anew.
+        for key in held_back:
+            del self._held_back[key]
+        try:
+            return await self._hide_gone(held_back)
+        except BaseException:
+            self._held_back.update(dict.fromkeys(held_back))
+            raise
+
+    async def _hide_gone(self, held_back: Sequence[Key]) -> int:
+        """Hide those of these responses that are gone and that nothing needs; how many rows that is."""
         if len(held_back) > _MOST_HELD_BACK:
-            self._held_back.clear()
             return await self.hide_unneeded()
         tenants, ids = zip(*held_back, strict=True)
 
         async def job(connection: Connection, _: bool) -> int:
             async with connection.transaction():
-                rows = await fetch(connection, "find_gone", tenants=list(tenants), ids=list(ids))
-                return await self._hide(connection, [row[0] for row in rows])
+                rows = await fetch(connection, "lock_retained", tenants=list(tenants), ids=list(ids))
+                return await self._hide(connection, [number for number, gone in rows if gone])
 
-        hidden = await self._run(job)
-        for key in held_back:
-            if key not in self._retained:
-                self._held_back.pop(key, None)
-        return hidden
+        return await self._run(job)
 
     async def _repeat(self, job: Callable[[Connection, bool], Awaitable[int]]) -> int:
         """Run a step that says how many rows it found until it finds fewer than it would take; how many in all."""

@@ -219,7 +219,7 @@ class PostgresResponses(PostgresLimits, ResponseStore):
             async with connection.transaction():
                 if (tenant, parent_id) in self._retained:
                     # Another server has removed it while this response was made on top of it.
-                    await execute(connection, "revive", tenant=tenant, id=parent_id)
+                    await _bring_back(connection, tenant, str(parent_id))
                 ((added, _),) = await fetch(connection, "create_response", **parameters, without_parent=True)
         if not added:
             raise idempotency_key_in_use()
@@ -273,6 +273,19 @@ class PostgresResponses(PostgresLimits, ResponseStore):
         """Whether an earlier attempt to end it has got through."""
         rows = await fetch(connection, "find_end", tenant=tenant, id=finished.id)
         return bool(rows) and tuple(rows[0]) == (finished.status, finished.fence, finished.snapshot)
+
+
+async def _bring_back(connection: Connection, tenant: str, response_id: str) -> None:
+    """Take the mark from a hidden response, and from its ancestors as far as they have one; inside a transaction."""
+    found = await fetch(connection, "find_hidden", tenant=tenant, id=response_id)
+    number = found[0][0] if found else None
+    # One by one, each locked before it is looked at: someone may be hiding the next one at this moment.
+    while number is not None:
+        rows = await fetch(connection, "lock_response", number=number)
+        if not rows or not rows[0][1]:
+            return
+        await execute(connection, "unhide", number=number)
+        number = rows[0][0]
 
 
 def _refusal(error: Exception) -> Exception:

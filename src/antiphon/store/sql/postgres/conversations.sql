@@ -41,7 +41,8 @@ WITH given AS (
   SELECT id, body, place
   FROM unnest(:item_ids::text[], :item_bodies::bytea[]) WITH ORDINALITY AS g (id, body, place)
 ), held AS (
-  SELECT n FROM conversations WHERE tenant = :tenant AND id = :id AND added_at > :oldest
+  -- Locked, so that it is not removed before its items are in it.
+  SELECT n FROM conversations WHERE tenant = :tenant AND id = :id AND added_at > :oldest FOR NO KEY UPDATE
 ), fresh AS (
   INSERT INTO items (tenant, id, format, body)
   SELECT :tenant, f.id, :format, f.body

@@ -65,11 +65,11 @@ UPDATE responses SET removed_at = :now WHERE n IN (SELECT n FROM line) RETURNING
 SELECT n FROM responses AS r WHERE gone_at IS NOT NULL AND removed_at IS NULL
   AND NOT EXISTS (SELECT FROM responses AS c WHERE c.parent = r.n AND c.removed_at IS NULL);
 
--- name: find_gone
--- Those of a list of responses that are gone and not marked.
-SELECT r.n FROM unnest(:tenants::text[], :ids::text[]) AS k (tenant, id)
+-- name: lock_retained
+-- Locks those of a list of responses that are not marked: whether each is gone.
+SELECT r.n, r.gone_at IS NOT NULL FROM unnest(:tenants::text[], :ids::text[]) AS k (tenant, id)
 JOIN responses AS r ON r.tenant = k.tenant AND r.id = k.id
-WHERE r.removed_at IS NULL AND r.gone_at IS NOT NULL;
+WHERE r.removed_at IS NULL ORDER BY r.n FOR UPDATE OF r;
 
 -- name: refresh_removed
 -- Begins the time of grace anew for responses that are retained here, and for their ancestors.
@@ -81,15 +81,17 @@ WITH RECURSIVE line (n, parent) AS (
 )
 UPDATE responses SET removed_at = :now WHERE n IN (SELECT n FROM line) AND removed_at IS NOT NULL;
 
--- name: revive
--- Takes the mark from a removed response and its ancestors, since a child of it is being stored.
-WITH RECURSIVE line (n, parent) AS (
-  (SELECT n, parent FROM responses WHERE tenant = :tenant AND id = :id AND removed_at IS NOT NULL
-  ORDER BY n DESC LIMIT 1)
-  UNION ALL
-  SELECT p.n, p.parent FROM line JOIN responses AS p ON p.n = line.parent WHERE p.removed_at IS NOT NULL
-)
-UPDATE responses SET removed_at = NULL WHERE n IN (SELECT n FROM line);
+-- name: find_hidden
+-- The number of a response that is hidden.
+SELECT n FROM responses WHERE tenant = :tenant AND id = :id AND removed_at IS NOT NULL ORDER BY n DESC LIMIT 1;
+
+-- name: lock_response
+-- Locks a response: its parent, and whether it is hidden.
+SELECT parent, removed_at IS NOT NULL FROM responses WHERE n = :number FOR UPDATE;
+
+-- name: unhide
+-- Takes the mark from a locked response.
+UPDATE responses SET removed_at = NULL WHERE n = :number;
 
 -- name: find_kin
 -- A response, its ancestors and all that descend from any of them, locked: whether each is gone, runs and is live.

@@ -1,0 +1,428 @@
+"""A PostgreSQL that restarts, goes away, or loses connections at the worst moment: nothing is lost or made twice."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from asyncpg import exceptions as pg
+
+from antiphon.errors import APIError, ConflictError, InternalError, UnavailableError
+from antiphon.store import postgres_database
+from antiphon.store.base import ApiKey, IdempotencyRecord, NewConversation, StoreLimits
+from antiphon.store.postgres import PostgresStore
+from antiphon.store.postgres_database import Database
+from antiphon.store.postgres_errors import clean_error
+from antiphon.store.postgres_sql import QUERIES
+from support.postgres import PASSWORD, Cluster, Server
+from support.stores import OURS, add, batch, begun, ended, frames, ids, item, look_up, talk
+
+
+@pytest.fixture
+async def store(server: Server) -> PostgresStore:
+    return await server()
+
+
+# Restarts
+
+
+@pytest.mark.requirement("store:postgresql:restart", "api:postgresql")
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["in order", "at once"])
+async def test_a_restart_in_the_middle_of_writing_loses_and_doubles_nothing(
+    server: Server, postgres: Cluster, how: signal.Signals
+) -> None:
+    ours, other = await server(), await server()
+    stopped = asyncio.Event()
+    written: dict[str, int] = {}
+
+    async def write(store: PostgresStore, name: str) -> None:
+        await store.create_response(OURS, begun(name, owner="me"))
+        count = 0
+        while not stopped.is_set():
+            assert await store.append_events(OURS, name, batch(count, b"%06d" % count, b"."))
+            count += 2
+        assert await store.finish_response(OURS, ended(name, events=[batch(count, b"end")]))
+        written[name] = count
+
+    async def create(store: PostgresStore, name: str) -> None:
+        parent = None
+        number = 0
+        while not stopped.is_set():
+            await store.create_finished_response(OURS, begun(f"{name}{number}", parent), ended(f"{name}{number}"))
+            parent = f"{name}{number}"
+            number += 1
+        assert len(await ids(store, f"{name}{number - 1}")) == number
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(6):
+            group.create_task(write((ours, other)[number % 2], f"w{number}"))
+        for number, store in enumerate((ours, other)):
+            group.create_task(create(store, f"c{number}_"))
+        for _ in range(2):
+            await asyncio.sleep(0.2)
+            await asyncio.to_thread(postgres.restart, how)
+        await asyncio.sleep(0.2)
+        stopped.set()
+    for name, count in written.items():
+        expected = b"".join(b"%06d." % number for number in range(0, count, 2)) + b"end"
+        assert await frames(ours, name) == expected
+    assert await ours.orphans([]) == []
+
+
+@pytest.mark.requirement("store:postgresql:restart")
+async def test_owners_and_the_doorbell_outlive_a_restart(server: Server, postgres: Cluster) -> None:
+    ours, other = await server(), await server()
+    rang = asyncio.Event()
+    ours.listen(lambda *_: rang.set())
+    await ours.join("a")
+    await other.join("b")
+    await other.create_response(OURS, begun("r", owner="b"))
+    await asyncio.to_thread(postgres.restart)
+    alive = await ours.beat("a")
+    assert set(alive) == {"a", "b"}
+    assert await ours.orphans(alive) == []
+    async with asyncio.timeout(10):
+        while not rang.is_set():
+            await other.append_events(OURS, "r", batch(await other.last_sequence(OURS, "r") + 1, b"e"))
+            await asyncio.sleep(0.01)
+    assert ours.reachable
+
+
+@pytest.mark.requirement("store:postgresql:away")
+async def test_while_the_database_is_away_requests_wait_a_few_seconds_and_are_then_answered_503(
+    server: Server, postgres: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = await server()
+    await store.create_response(OURS, begun("a"))
+    assert store.reachable
+    try:
+        postgres.stop()
+        async with asyncio.timeout(1):
+            while store.reachable:
+                await asyncio.sleep(0.01)
+        began_at = time.monotonic()
+        calls = [
+            store.get_response(OURS, "a"),
+            store.create_response(OURS, begun("b")),
+            store.append_events(OURS, "a", batch(0, b"e0")),
+            store.finish_response(OURS, ended("a")),
+            store.beat("me"),
+        ]
+        errors = await asyncio.gather(*calls, return_exceptions=True)
+        assert time.monotonic() - began_at < 6.5
+    finally:
+        postgres.start()
+    for error in errors:
+        assert isinstance(error, UnavailableError)
+        assert (error.http_status, error.retry_after) == (503, 5.0)
+        assert error.message == "The store cannot be reached now. Please try again later."
+    assert sum("cannot be reached" in record.getMessage() for record in caplog.records) == 1
+    assert str(postgres.folder) not in caplog.text
+    assert await store.append_events(OURS, "a", batch(0, b"e0"))
+    assert (await look_up(store, "a")).status == "in_progress"
+    async with asyncio.timeout(5):
+        while not store.reachable:
+            await asyncio.sleep(0.01)
+
+
+# An outcome that nobody knows
+
+
+def losing(monkeypatch: pytest.MonkeyPatch, *queries: str) -> list[str]:
+    """From now on, the connection is lost once after each of these statements, which the database has executed."""
+    due = list(queries)
+    lost: list[str] = []
+    real_connect = postgres_database.connect
+
+    def hit(connection: Any, query: str) -> bool:
+        name = next((name for name in due if QUERIES[name].text == query), None)
+        if name is not None:
+            due.remove(name)
+            lost.append(name)
+        return name is not None
+
+    class Losing:
+        def __init__(self, inner: Any) -> None:
+            self._inner = inner
+            self._dying = False
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._inner, name)
+
+        def transaction(self) -> Any:
+            return _Transaction(self, self._inner.transaction())
+
+        async def fetch(self, query: str, *args: object) -> Any:
+            return await self._call(self._inner.fetch, query, *args)
+
+        async def execute(self, query: str, *args: object) -> Any:
+            return await self._call(self._inner.execute, query, *args)
+
+        async def _call(self, method: Any, query: str, *args: object) -> Any:
+            found = await method(query, *args)
+            if hit(self, query):
+                self._dying = True
+                if not self._inner.is_in_transaction():
+                    self.die()
+            return found
+
+        def die(self) -> None:
+            if self._dying:
+                self._inner.terminate()
+                raise pg.ConnectionDoesNotExistError("connection was closed in the middle of operation")
+
+    class _Transaction:
+        def __init__(self, outer: Losing, inner: Any) -> None:
+            self._outer = outer
+            self._inner = inner
+
+        async def __aenter__(self) -> Any:
+            return await self._inner.__aenter__()
+
+        async def __aexit__(self, *details: Any) -> None:
+            await self._inner.__aexit__(*details)
+            self._outer.die()
+
+    async def connect(url: str, **options: Any) -> Any:
+        return Losing(await real_connect(url, **options))
+
+    monkeypatch.setattr(postgres_database, "connect", connect)
+    return lost
+
+
+Call = Callable[[PostgresStore], Awaitable[Any]]
+KEY = ApiKey("key_1", "ours", "name", b"digest", 1)
+RECORD = IdempotencyRecord("k", b"d", "new", 2e9)
+
+
+@pytest.mark.requirement("store:postgresql:unknown-outcome")
+@pytest.mark.parametrize(
+    ("query", "call", "expected"),
+    [
+        ("create_response", lambda s: s.create_response(OURS, begun("new", "a", idempotency=RECORD)), None),
+        ("create_response", lambda s: s.create_response(OURS, begun("new", conversation_id="t")), None),
+        ("create_response", lambda s: s.create_finished_response(OURS, begun("new", "a"), ended("new")), None),
+        ("append_events", lambda s: s.append_events(OURS, "r", batch(1, b"e1", b"e2"), status="queued"), True),
+        ("finish_response", lambda s: s.finish_response(OURS, ended("r", events=[batch(1, b"e1")])), True),
+        ("set_gone_by_id", lambda s: s.delete_response(OURS, "b"), True),
+        ("set_gone", lambda s: s.delete_chain(OURS, "b"), ["a", "b"]),
+        ("claim", lambda s: _fence(s.claim(OURS, "r", 1, "new")), 2),
+        ("create_conversation", lambda s: s.create_conversation(OURS, talk("u", item("i"))), None),
+        ("add_conversation_items", lambda s: s.add_conversation_items(OURS, "t", [item("i")]), True),
+        ("delete_conversation_item", lambda s: s.delete_conversation_item(OURS, "t", "said"), True),
+        ("delete_conversations", lambda s: s.delete_conversation(OURS, "t"), True),
+        ("add_key", lambda s: s.add_key(KEY), None),
+        ("revoke_key", lambda s: s.revoke_key("key_0", 7), True),
+        ("add_codec_key", lambda s: s.add_tenant_key("ours", b"wrapped"), b"wrapped"),
+        ("add_tenant_key", lambda s: s.add_tenant_key("ours", b"wrapped"), b"wrapped"),
+    ],
+)
+async def test_a_write_whose_connection_was_lost_after_its_commit_is_found_and_not_made_twice(
+    server: Server, monkeypatch: pytest.MonkeyPatch, query: str, call: Call, expected: object
+) -> None:
+    plain = await server()
+    await add(plain, "a")
+    await add(plain, "b", "a")
+    await plain.create_response(OURS, begun("r", owner="me", events=[batch(0, b"e0")], plan=b"p"))
+    await plain.create_conversation(OURS, talk("t", item("said")))
+    await plain.add_key(ApiKey("key_0", "ours", "name", b"digest 0", 1))
+    lost = losing(monkeypatch, query)
+    store = await server()
+    assert await call(store) == expected
+    assert lost == ([] if query == "add_codec_key" else [query])
+
+    told = await _state(plain)
+    monkeypatch.undo()
+    untroubled = await server()
+    # Once more, it is refused or does nothing: it had been done, and once.
+    again = await asyncio.gather(call(untroubled), return_exceptions=True)
+    if query not in {"add_conversation_items", "add_tenant_key", "add_codec_key"}:
+        assert again[0] in (False, [], None) or isinstance(again[0], ConflictError)
+    assert await _state(plain) == told
+
+
+async def _fence(claim: Awaitable[Any]) -> int | None:
+    claimed = await claim
+    return None if claimed is None else claimed.response.fence
+
+
+async def _state(store: PostgresStore) -> object:
+    return (
+        await store.status(),
+        [await ids(store, name) for name in ("a", "b", "new")],
+        await frames(store, "r"),
+        await store.get_response(OURS, "r"),
+        await store.find_idempotent(OURS, "k", 0),
+        [await store.conversation_item_ids(OURS, name) for name in "tu"],
+        await store.keys(),
+        await store.tenant_key("ours"),
+    )
+
+
+@pytest.mark.requirement("store:postgresql:unknown-outcome")
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda store: store.create_response(OURS, begun("a", status="queued")),
+        lambda store: store.create_finished_response(OURS, begun("a"), ended("a")),
+        lambda store: store.append_events(OURS, "a", batch(0, b"ours")),
+        lambda store: store.create_conversation(OURS, NewConversation("t", 1000, b"{}")),
+        lambda store: store.add_key(ApiKey("key_2", "ours", "other", b"digest", 1)),
+    ],
+)
+async def test_a_write_that_is_tried_again_does_not_take_a_row_of_someone_else_for_its_own(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch, call: Call
+) -> None:
+    await store.create_response(OURS, begun("a", events=[batch(0, b"theirs")]))
+    await store.create_conversation(OURS, talk("t"))
+    await store.add_key(KEY)
+    before = await _state(store)
+    run = Database.run
+
+    async def told_again(self: Database, job: Any, **options: Any) -> Any:
+        return await run(self, lambda connection, _: job(connection, True), **options)
+
+    monkeypatch.setattr(Database, "run", told_again)
+    with pytest.raises(ConflictError):
+        await call(store)
+    monkeypatch.undo()
+    assert await _state(store) == before
+
+
+# Words
+
+
+@pytest.mark.requirement("store:postgresql:errors")
+async def test_faults_are_told_without_address_statement_or_value(
+    store: PostgresStore, postgres: Cluster, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    await add(store, "a")
+    postgres.execute("ALTER TABLE responses RENAME COLUMN snapshot TO other", database)
+    with pytest.raises(InternalError) as failure:
+        await store.get_response(OURS, "a")
+    assert failure.value.message == "The store failed."
+    with pytest.raises(InternalError):
+        await store.create_response(OURS, begun("secret id"))
+    assert "secret id" not in caplog.text
+    assert "SELECT" not in caplog.text
+    assert str(postgres.folder) not in caplog.text
+
+
+@pytest.mark.requirement("store:postgresql:errors")
+@pytest.mark.parametrize(
+    ("error", "words", "status"),
+    [
+        (
+            pg.DiskFullError("could not extend file base/1"),
+            "The store cannot be used now: the disk of its database is full.",
+            503,
+        ),
+        (pg.OutOfMemoryError("out of memory"), "The store cannot be used now: its database is out of resources.", 503),
+        (pg.QueryCanceledError("canceling"), "The store cannot be used now: its database is too busy.", 503),
+        (pg.LockNotAvailableError("lock"), "The store cannot be used now: its database is too busy.", 503),
+        (pg.ReadOnlySQLTransactionError("x"), "The store cannot be reached now. Please try again later.", 503),
+        (ConnectionRefusedError("10.0.0.1"), "The store cannot be reached now. Please try again later.", 503),
+        (pg.UndefinedTableError("relation secret"), "The store failed.", 500),
+        (ValueError("secret"), "The store failed.", 500),
+    ],
+)
+def test_each_kind_of_fault_has_its_words(error: Exception, words: str, status: int) -> None:
+    logging.getLogger("antiphon.store").debug("the log of this test")
+    told = clean_error(error)
+    assert isinstance(told, APIError)
+    assert (told.message, told.http_status) == (words, status)
+    assert (told.retry_after is not None) == (status == 503)
+
+
+@pytest.mark.requirement("store:postgresql:errors")
+async def test_a_store_that_is_closed_says_so(server: Server) -> None:
+    store = await server()
+    database = store._open().database
+    await store.close()
+    await store.close()
+    assert not store.reachable
+    with pytest.raises(UnavailableError, match="closed"):
+        await store.get_response(OURS, "a")
+    with pytest.raises(UnavailableError, match="closed"):
+        await store.append_events(OURS, "a", batch(0, b"e"))
+    with pytest.raises(UnavailableError, match="closed"):
+        await database.run(lambda *_: asyncio.sleep(0))
+
+
+@pytest.mark.requirement("store:postgresql:pool")
+async def test_more_calls_than_connections_wait_their_turn(
+    store: PostgresStore, postgres: Cluster, database: str
+) -> None:
+    await asyncio.gather(*(add(store, f"r{number}") for number in range(60)))
+    found = await asyncio.gather(*(store.get_response(OURS, f"r{number}") for number in range(60)))
+    assert all(found)
+    connections = (
+        f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{database}' AND application_name = 'antiphon'"
+    )
+    assert int(postgres.execute(connections)) <= postgres_database.CONNECTIONS + 1
+
+
+@pytest.mark.requirement("store:postgresql:pool")
+async def test_a_caller_that_gives_up_leaves_the_connection_in_order(
+    store: PostgresStore, postgres: Cluster, database: str
+) -> None:
+    await store.create_response(OURS, begun("a"))
+    lock = asyncio.create_task(
+        asyncio.to_thread(postgres.execute, "SELECT pg_sleep(0.3) FROM responses FOR UPDATE", database)
+    )
+    await asyncio.sleep(0.1)
+    waiting = [asyncio.create_task(store.claim(OURS, "a", 1, f"r{number}")) for number in range(3)]
+    await asyncio.sleep(0.05)
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    await lock
+    assert (await look_up(store, "a")).id == "a"
+
+
+@pytest.mark.requirement("store:postgresql:pool")
+async def test_who_cannot_get_a_connection_in_time_is_told_so(postgres: Cluster, database: str) -> None:
+    pool = Database(postgres.url(database))
+    entered, go_on = asyncio.Event(), asyncio.Event()
+
+    async def hold(*_: object) -> None:
+        entered.set()
+        await go_on.wait()
+
+    held = [asyncio.create_task(pool.run(hold)) for _ in range(postgres_database.CONNECTIONS)]
+    await entered.wait()
+    with pytest.raises(UnavailableError, match="too much to do"):
+        await pool.run(hold, patience=0.05)
+    go_on.set()
+    await asyncio.gather(*held)
+    await pool.close()
+
+
+@pytest.mark.requirement("store:postgresql:durable")
+async def test_acknowledgements_are_on_the_disk_even_where_the_database_is_told_otherwise(
+    postgres: Cluster, database: str
+) -> None:
+    setting = "SELECT current_setting('synchronous_commit')"
+    for told, used in (("off", "on"), ("remote_apply", "remote_apply"), ("on", "on")):
+        postgres.execute(f"ALTER DATABASE {database} SET synchronous_commit = {told}")
+        connection = await postgres_database.connect(postgres.url(database))
+        assert (await connection.fetch(setting))[0][0] == used
+        await connection.close()
+
+
+@pytest.mark.requirement("store:postgresql:open")
+async def test_a_password_reaches_neither_errors_nor_the_log(
+    postgres: Cluster, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    store = PostgresStore(postgres.url(database, password=PASSWORD, tcp=True), StoreLimits())
+    await store.open()
+    await add(store, "a")
+    assert (await store.status()).location == f"postgresql://127.0.0.1:{postgres.port}/{database}"
+    await store.close()
+    assert PASSWORD not in caplog.text
