@@ -41,13 +41,15 @@ def running_server(
     environment: dict[str, str] | None = None,
     stop_signal: int = signal.SIGTERM,
     program: Sequence[str] = ("-m", "antiphon"),
+    prefix: Sequence[str] = (),
 ) -> Iterator[RunningServer]:
     """Run `antiphon serve` on a free port; it is ended, and must end, when the block does.
 
-    `program` is what Python runs: another one may prepare the process, and then call the command line.
+    `program` is what Python runs: another one may prepare the process, and then call the command line. `prefix` is a
+    command that becomes the server, such as `nsenter`.
     """
     process = subprocess.Popen(
-        [sys.executable, *program, "serve", "--port", "0", *arguments],
+        [*prefix, sys.executable, *program, "serve", "--port", "0", *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
