@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from antiphon.errors import InvalidRequestError
+from antiphon.protocol.depth import too_deep
 
-__all__ = ["decode_body", "encode", "field_error", "loads", "quoted"]
+__all__ = ["decode_body", "decode_part", "encode", "field_error", "loads", "quoted"]
 
 T = TypeVar("T")
 
@@ -67,3 +68,17 @@ def decode_body(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
         raise InvalidRequestError("The JSON body is nested too deeply.", code="invalid_json") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise InvalidRequestError("We could not parse the JSON body of your request.", code="invalid_json") from None
+
+
+def decode_part(decoder: msgspec.json.Decoder[T], raw: msgspec.Raw | bytes, path: str) -> T:
+    """A part of a body, which is at that path of it and has been taken in as it came.
+
+    Raises:
+        InvalidRequestError: a field is missing or has a wrong type, or the part is nested too deeply.
+    """
+    try:
+        return decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        raise field_error(error, path) from None
+    except RecursionError:
+        raise too_deep(path) from None

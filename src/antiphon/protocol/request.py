@@ -22,6 +22,7 @@ from antiphon.protocol.parts import InputText
 from antiphon.protocol.tools import Tool, ToolChoice, decode_tool, decode_tool_choice
 
 __all__ = [
+    "LOGPROBS",
     "MAX_INPUT_ITEMS",
     "CreateResponse",
     "ReasoningConfig",
@@ -33,6 +34,9 @@ __all__ = [
     "decode_create_response",
     "shared_values",
 ]
+
+LOGPROBS = "message.output_text.logprobs"
+"""The `include` value that gives text its log probabilities."""
 
 MAX_INPUT_TEXT = 10_485_760
 MAX_INPUT_ITEMS = 10_000

@@ -15,7 +15,7 @@ from antiphon.prompt.prompt import ResolvedChoice
 from antiphon.protocol.items import Item, Message
 from antiphon.protocol.json import quoted
 from antiphon.protocol.parts import ContentPart, InputAudio, InputFile, InputImage, InputVideo, VideoUrlPart
-from antiphon.protocol.request import CreateResponse, TextFormat
+from antiphon.protocol.request import LOGPROBS, CreateResponse, TextFormat
 from antiphon.settings import Settings
 
 __all__ = [
@@ -37,8 +37,6 @@ _PARTS_OF_KIND: dict[str, type | tuple[type, ...]] = {
 _FORMATS = ("text", "json_object", "json_schema")
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 """The `include` value that gives reasoning items their sealed text."""
-
-LOGPROBS = "message.output_text.logprobs"
 
 
 def check_request(request: CreateResponse, settings: Settings) -> None:
