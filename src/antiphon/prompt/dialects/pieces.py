@@ -4,13 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from typing import Protocol
 
 from antiphon.machine.deltas import TextDelta, ToolCallDelta, ToolCallStart
 
-__all__ = ["Piece", "joined"]
+__all__ = ["CallReader", "Piece", "joined"]
 
 Piece = TextDelta | ToolCallStart | ToolCallDelta
 """What a parser yields."""
+
+
+class CallReader(Protocol):
+    """An incremental reader of one call, from its first character on."""
+
+    started: bool
+    """Whether the call has begun; from then on it cannot fail."""
+    failed: bool
+    """Whether it is no call."""
+    ended: bool
+    """Whether the call is complete, or failed."""
+
+    def feed(self, text: str) -> int:
+        """Read on; the result is how many characters need not be shown again. The rest comes after them."""
+        ...
+
+    def take(self) -> list[ToolCallStart | ToolCallDelta]:
+        """The deltas since the last call."""
+        ...
 
 
 def joined(pieces: Sequence[Piece]) -> list[Piece]:
