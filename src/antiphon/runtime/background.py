@@ -10,9 +10,10 @@ from collections.abc import Awaitable, Callable
 from antiphon.errors import ServerBusyError
 from antiphon.runtime.observer import Observer
 
-__all__ = ["Workers"]
+__all__ = ["Job", "Workers"]
 
 Job = Callable[[], Awaitable[None]]
+"""What a worker does."""
 
 
 class Workers:
@@ -62,6 +63,12 @@ class Workers:
         self._waiting.append(job)
         self._next()
 
+    def withdraw(self, job: Job) -> None:
+        """Give a job's place back, if it still waits: whoever submitted it has run it otherwise."""
+        with contextlib.suppress(ValueError):
+            self._waiting.remove(job)
+        self._told()
+
     def resume(self, job: Job) -> None:
         """Run a job that was accepted by an earlier process: it comes before those that wait, and needs no place."""
         self._resumed.append(job)
@@ -100,6 +107,10 @@ class Workers:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._next()
+        self._told()
+
+    def _told(self) -> None:
+        self._observe()
         if self._idle is not None and not self._tasks and not self.waiting:
             self._idle.set()
 

@@ -12,6 +12,7 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable
 
+from antiphon.errors import UnavailableError
 from antiphon.protocol.ids import new_id
 from antiphon.runtime.observer import Observer
 from antiphon.store.base import RunningResponse, Store
@@ -61,7 +62,12 @@ class Lease:
         """Beat once, and take over what the dead left."""
         alive = self._alive(await self._store.beat(self.owner))
         for orphan in await self._store.orphans(alive):
-            await self._take(orphan)
+            try:
+                await self._take(orphan)
+            except UnavailableError:
+                raise
+            except Exception as error:  # noqa: BLE001 - one that cannot be taken must not keep the others back
+                self._observer.fault("a response could not be taken over", error)
 
     def _alive(self, counters: dict[str, int]) -> set[str]:
         now = self._clock()

@@ -12,12 +12,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from antiphon.errors import APIError
+from antiphon.errors import APIError, EngineUnavailableError, UnavailableError
 from antiphon.machine.log import EventLog
 from antiphon.machine.restore import fold_frames, restore
+from antiphon.machine.transitions import IllegalTransitionError
 from antiphon.protocol.json import encode
 from antiphon.protocol.request import decode_create_response
-from antiphon.protocol.response import Response, ResponseError, decode_response
+from antiphon.protocol.response import TERMINAL_STATUSES, Response, ResponseError, decode_response
 from antiphon.runtime.inputs import stored_items
 from antiphon.runtime.journal import batch_of, frames_of, sampled_of
 from antiphon.runtime.outputs import output_items, response_error
@@ -29,6 +30,7 @@ from antiphon.store.base import ClaimedResponse, EventBatch, FinishedResponse, N
 __all__ = ["RESTARTED", "Recovery", "stored_response"]
 
 RESTARTED = ResponseError("server_restarted", "The server was restarted while it generated.")
+UNREADABLE = ResponseError("server_error", "The events of the response cannot be read.")
 CHANGED = ResponseError("model_changed", "The model that began the response is not served any more.")
 
 _decode_plan = msgspec.msgpack.Decoder(ResumePlan).decode
@@ -69,42 +71,67 @@ class Recovery:
     async def end(self, scope: Scope, claimed: ClaimedResponse, error: ResponseError | None) -> bytes | None:
         """End a claimed response after its durable prefix: as failed, or without an error as cancelled.
 
-        The final object, or None where the response was taken over or ended in between.
+        The final object, or None where the response was taken over or ended in between. One whose log cannot be gone
+        on with ends without a terminal event, as failed, with what it began with.
         """
         row = claimed.response
         batches = await self._store.events(scope, row.id)
-        dialect = _decode_plan(claimed.plan).dialect if claimed.plan else self._dialect
-        restored = restore(opened_frames(batches, row.snapshot, dialect), dialect)
-        log, durable = restored.log, sum(len(batch.offsets) for batch in batches)
-        if error is None:
-            restored.assembler.cancel()
-        else:
-            restored.assembler.fail(error)
-        response = log.response
+        try:
+            response, events = self._ended(claimed, batches, error)
+        except (ValueError, IllegalTransitionError):
+            response, events = decode_response(row.snapshot), []
+            response.status, response.error = "failed", UNREADABLE
         finished = FinishedResponse(
             id=row.id,
             status=response.status,
             completed_at=int(time.time()),
             snapshot=encode(response),
             output_items=stored_items(output_items(response)),
-            events=[batch_of(log.frames[durable:], durable)],
+            events=events,
             fence=row.fence,
             to_conversation=bool(response.conversation) and response.status in APPENDED,
             deliveries=self._webhooks(response) if response.background else (),
         )
         return finished.snapshot if await self._store.finish_response(scope, finished) else None
 
+    def _ended(
+        self, claimed: ClaimedResponse, batches: list[EventBatch], error: ResponseError | None
+    ) -> tuple[Response, list[EventBatch]]:
+        """The final object and the events that are missing.
+
+        Raises:
+            ValueError: what is durable is no beginning of a log that can be gone on with.
+            IllegalTransitionError: as above.
+        """
+        dialect = _decode_plan(claimed.plan).dialect if claimed.plan else self._dialect
+        restored = restore(opened_frames(batches, claimed.response.snapshot, dialect), dialect)
+        log, durable = restored.log, sum(len(batch.offsets) for batch in batches)
+        if error is None:
+            restored.assembler.cancel()
+        else:
+            restored.assembler.fail(error)
+        return log.response, [batch_of(log.frames[durable:], durable)]
+
     async def take_up(self, scope: Scope, claimed: ClaimedResponse, patience: float) -> tuple[RunPlan, Taken] | None:
-        """What is needed to go on with a claimed background response; None where it cannot be, and was ended."""
+        """What is needed to go on with a claimed background response; None where it was ended, here or elsewhere.
+
+        Raises:
+            UnavailableError: the store cannot be asked now.
+        """
         row = claimed.response
         resumed = _decode_plan(claimed.plan)
         batches = await self._store.events(scope, row.id)
+        now = await self._store.get_response(scope, row.id)
+        if now is None or now.fence != row.fence or now.status in TERMINAL_STATUSES:
+            return None
         sampled = sampled_of(batches)
         request = decode_create_response(resumed.request)
         begun = fold_frames(frames_of(batches))
         try:
             plan = await self._planner.plan(scope, request, begun=begun, resumed=resumed, patience=patience)
         except APIError as error:
+            if isinstance(error, UnavailableError) and not isinstance(error, EngineUnavailableError):
+                raise
             unknown = error.code == "model_not_found"
             await self.end(scope, claimed, CHANGED if unknown else response_error(error))
             return None

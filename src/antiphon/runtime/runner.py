@@ -22,6 +22,7 @@ from antiphon.machine.log import EventLog
 from antiphon.machine.suppressor import Suppressor
 from antiphon.protocol.json import encode
 from antiphon.protocol.response import ResponseError
+from antiphon.runtime.background import Job
 from antiphon.runtime.compaction import Compaction, added
 from antiphon.runtime.history import Turn, joined_turn, open_calls, unstored_turn
 from antiphon.runtime.inputs import stored_items
@@ -34,7 +35,7 @@ from antiphon.runtime.titles import title
 from antiphon.runtime.unseal import unseal_known
 from antiphon.store.base import FinishedResponse, NewResponse, Store
 
-__all__ = ["APPENDED", "Run"]
+__all__ = ["APPENDED", "BROKEN", "Run"]
 
 BACKGROUND_DELAY = 0.02
 """Seconds that an event of a background response may wait for its batch."""
@@ -50,7 +51,7 @@ APPENDED = frozenset({"completed", "incomplete"})
 CANCELLED, STEERED, DETACHED, MOVED = "cancelled", "steered", "detached", "moved"
 
 TAKEN = "Another server took this one for dead, and ended the response."
-BROKEN = "The server had an error while generating."
+BROKEN = ResponseError("server_error", "The server had an error while generating.")
 
 
 class Run:
@@ -72,6 +73,8 @@ class Run:
         self.committing = False
         self.broken = False
         """Its log could not be ended: what is durable of it has to be."""
+        self.job: Job | None = None
+        """What a worker was given to run it."""
         self._observer = observer
         self._owner = owner
         self._ring = ring
@@ -178,7 +181,7 @@ class Run:
                 self.live.publish()
         except Exception as error:  # noqa: BLE001 - what is durable of it can be ended all the same
             self._observer.fault("a response broke", error)
-            self.broken, self._stopping, self.refused = True, MOVED, InternalError(BROKEN)
+            self.broken, self._stopping, self.refused = True, MOVED, InternalError(BROKEN.message)
         finally:
             if self._stopping == MOVED:
                 self.live.move()
@@ -281,7 +284,7 @@ class Run:
             self._assembler.fail(response_error(error))
         except Exception as error:  # noqa: BLE001 - a client must never wait for an end that cannot be kept
             self._observer.fault("a response failed", error)
-            self._assembler.fail(ResponseError("server_error", BROKEN))
+            self._assembler.fail(BROKEN)
         finally:
             self._generating = False
 

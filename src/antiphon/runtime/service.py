@@ -4,46 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, TypeVar
 
 from antiphon.engines.registry import Registry
-from antiphon.errors import APIError, InvalidRequestError, NotFoundError, UnavailableError
+from antiphon.errors import APIError, ConflictError, InvalidRequestError, NotFoundError, UnavailableError
 from antiphon.protocol.ids import is_id
 from antiphon.protocol.json import quoted
 from antiphon.protocol.request import CreateResponse, decode_create_response
-from antiphon.protocol.response import TERMINAL_STATUSES, decode_response
+from antiphon.protocol.response import TERMINAL_STATUSES, ResponseError, decode_response
 from antiphon.runtime.admission import Admission
 from antiphon.runtime.background import Workers
 from antiphon.runtime.bells import Bells
 from antiphon.runtime.codec import Codec
 from antiphon.runtime.conversations import Conversations, conversation_id
 from antiphon.runtime.history import History, Turn
-from antiphon.runtime.lease import Lease
 from antiphon.runtime.limits import KeyLimits
 from antiphon.runtime.observer import Observer
+from antiphon.runtime.outputs import response_error
 from antiphon.runtime.paging import page_after
 from antiphon.runtime.planner import Planner, persistence_off, require_store
 from antiphon.runtime.plans import RunPlan, Taken
-from antiphon.runtime.recovery import RESTARTED, Recovery, stored_response
+from antiphon.runtime.recovery import Recovery, stored_response
 from antiphon.runtime.replays import Replay, Replays
-from antiphon.runtime.runner import Run
+from antiphon.runtime.runner import BROKEN, Run
+from antiphon.runtime.takeover import Takeover
 from antiphon.runtime.upkeep import Upkeep
 from antiphon.runtime.webhooks import Webhooks
 from antiphon.settings import Settings
-from antiphon.store.base import (
-    ClaimedResponse,
-    IdempotencyRecord,
-    RunningResponse,
-    Scope,
-    Store,
-    StoredResponse,
-)
+from antiphon.store.base import IdempotencyRecord, Scope, Store, StoredResponse
 
 __all__ = ["Service", "response_not_found"]
 
-T = TypeVar("T")
 IDEMPOTENCY_SECONDS = 24 * 3600.0
 PATIENCE_SECONDS = 5.0
 """How long a cancellation waits for a store that does not answer."""
@@ -74,23 +66,25 @@ class Service:
         self._runs: dict[tuple[str, str], Run] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._upkeep = Upkeep(store, self.observer) if store is not None else None
-        self._recovery = (
-            Recovery(store, self.planner, settings.dialect, self.webhooks.deliveries) if store is not None else None
-        )
-        self._lease = Lease(store, self.observer, settings.lease_seconds, self._take) if store is not None else None
         self._replays = (
             Replays(store, self._bells, self._upkeep, settings.keep_alive_seconds, self._stop.is_set)
             if store is not None and self._upkeep is not None
             else None
         )
         self._loaded = asyncio.Event()
+        self._takeover = self._make_takeover(store) if store is not None else None
         self.started = False
         self.draining = False
 
     @property
     def ready(self) -> bool:
-        """Whether a request could be generated now."""
-        return self.started and not self.draining and self.registry.ready
+        """Whether a request could be generated now, and its response stored."""
+        return self.started and not self.draining and self.registry.ready and self.store_reachable
+
+    @property
+    def store_reachable(self) -> bool:
+        """Whether the store can be asked now; true where there is none."""
+        return self.store is None or self.store.reachable
 
     @property
     def running(self) -> int:
@@ -109,8 +103,8 @@ class Service:
             await self.store.open()
             self.store.listen(self._rung)
         await self.codec.load()
-        if self._lease is not None and self._upkeep is not None:
-            await self._lease.start()
+        if self._takeover is not None and self._upkeep is not None:
+            await self._takeover.start()
             self._upkeep.start()
             self.webhooks.start()
         await self.registry.start(loading, loaded)
@@ -119,20 +113,19 @@ class Service:
 
     async def drain(self, seconds: float) -> None:
         """Take no new responses, and wait for those that run, at most so many seconds; look-ups go on."""
-        self.draining = True
+        self._take_nothing_new()
         until = time.monotonic() + seconds
         await self.admission.empty(seconds)
         await self.workers.idle(max(0.0, until - time.monotonic()))
 
     async def end_runs(self) -> None:
         """Stop what runs: foreground responses are kept as cancelled; background ones wait for the next owner."""
-        self.draining = True
+        self._take_nothing_new()
         self._stop.set()
         for run in list(self._runs.values()):
             if run.plan.background:
                 run.detach()
-                if not run.started:
-                    run.live.move()
+                self._end_waiting(run)
             else:
                 run.leave()
         await self.workers.stop()
@@ -147,8 +140,8 @@ class Service:
         await self.webhooks.stop()
         if self._upkeep is not None:
             await self._upkeep.stop()
-        if self._lease is not None:
-            await self._lease.stop()
+        if self._takeover is not None:
+            await self._takeover.stop()
         await self.registry.close()
         if self.store is not None:
             await self.store.close()
@@ -188,7 +181,7 @@ class Service:
                 plan.idempotency = IdempotencyRecord(*idempotency, plan.response.id, expires_at)
                 plan.begun = True
             run = self._run(plan)
-            await run.begin()
+            await self._begin(run)
         except BaseException:
             held.close()
             give_back()
@@ -200,7 +193,11 @@ class Service:
 
     def submit(self, run: Run) -> None:
         """Give a background run to the workers."""
-        self.workers.submit(lambda: self._drive(run))
+        run.job = lambda: self._drive(run)
+        self.workers.submit(run.job)
+        if self._stop.is_set():
+            run.detach()
+            self._end_waiting(run)
 
     def launch(self, run: Run) -> asyncio.Task[None]:
         """Start a foreground run that `create` gave; the task ends when the response has ended."""
@@ -277,7 +274,8 @@ class Service:
             if run is not None and run.fence == row.fence:
                 body = await self._cancel_here(run)
             else:
-                body = await self._cancel_there(store, scope, row)
+                # Taken away from whoever runs it, or from nobody.
+                body = await self._takeover.end(scope, row.id, row.fence, None) if self._takeover is not None else None
             if body is not None:
                 return body
 
@@ -321,6 +319,25 @@ class Service:
 
     # How responses run
 
+    def _make_takeover(self, store: Store) -> Takeover:
+        return Takeover(
+            store,
+            Recovery(store, self.planner, self.settings.dialect, self.webhooks.deliveries),
+            self.conversations,
+            self.workers,
+            self._bells,
+            self.observer,
+            self.settings,
+            run=self._go_on,
+            loaded=self._loaded,
+            stop=self._stop,
+        )
+
+    def _take_nothing_new(self) -> None:
+        self.draining = True
+        if self._takeover is not None:
+            self._takeover.rest()
+
     def _enter(self, request: CreateResponse) -> Callable[[], None]:
         """Take a place for a response; what gives it back."""
         if not request.background:
@@ -334,8 +351,23 @@ class Service:
     def _run(self, plan: RunPlan, taken: Taken | None = None) -> Run:
         if plan.background:
             plan.deliveries = self.webhooks.deliveries
-        owner = self._lease.owner if self._lease is not None else ""
+        owner = self._takeover.owner if self._takeover is not None else ""
         return Run(plan, self.observer, owner=owner, ring=self._bells.ring, taken=taken)
+
+    async def _begin(self, run: Run) -> None:
+        """Begin a run; if the store may have begun it although that failed, it is ended there: nobody knows of it."""
+        try:
+            await run.begin()
+        except ConflictError:
+            raise
+        except BaseException as error:
+            self._see_to(run, response_error(error) if isinstance(error, APIError) else None)
+            raise
+
+    def _see_to(self, run: Run, error: ResponseError | None) -> None:
+        """Have a row ended that runs nowhere any more."""
+        if run.plan.begun and self._takeover is not None:
+            self._takeover.strays.add(run.plan.scope, run.id, error)
 
     async def _drive_foreground(self, run: Run) -> None:
         try:
@@ -367,6 +399,8 @@ class Service:
     def _keep(self, run: Run) -> None:
         """What has ended is ready to be chained to; an end that the store would not take is tried again."""
         plan = run.plan
+        if run.broken:
+            self._see_to(run, BROKEN)
         if plan.store is None or run.moved:
             return
         if run.refused is None:
@@ -383,65 +417,29 @@ class Service:
 
     async def _cancel_here(self, run: Run) -> bytes | None:
         run.cancel()
-        if not run.started:
-            self._keep_task(asyncio.create_task(self._drive(run)))
+        self._end_waiting(run)
         try:
             await asyncio.wait_for(run.closed(), PATIENCE_SECONDS)
         except TimeoutError:
             raise UnavailableError("The response is being cancelled, but its end cannot be stored yet.") from None
         return None if run.moved else run.body()
 
-    async def _cancel_there(self, store: Store, scope: Scope, row: StoredResponse) -> bytes | None:
-        """Take the response away from whoever runs it, or from nobody, and end it."""
-        if self._lease is None or self._recovery is None:
-            return None
-        claimed = await store.claim(scope, row.id, row.fence, self._lease.owner)
-        if claimed is None:
-            return None
-        body = await self._recovery.end(scope, claimed, None)
-        self._bells.ring(scope.tenant, row.id)
-        return body
+    def _end_waiting(self, run: Run) -> None:
+        """A run that was told to stop while it waits for a worker needs none to come to its end."""
+        if run.job is not None and not run.started:
+            self.workers.withdraw(run.job)
+            self._keep_task(asyncio.create_task(self._drive(run)))
 
-    # What was left running
+    # What others run, or left running
 
-    async def _take(self, orphan: RunningResponse) -> None:
-        """Take an orphan over: a foreground response ends, a background one goes on."""
-        if self.store is None or self._lease is None or self._recovery is None or self.draining:
-            return
-        claimed = await self.store.claim(orphan.scope, orphan.id, orphan.fence, self._lease.owner)
-        if claimed is None:
-            return
-        if claimed.plan:
-            self.workers.resume(lambda: self._resume(orphan.scope, claimed))
-        else:
-            await self._recovery.end(orphan.scope, claimed, RESTARTED)
-            self._bells.ring(orphan.scope.tenant, orphan.id)
-
-    async def _resume(self, scope: Scope, claimed: ClaimedResponse) -> None:
-        recovery = self._recovery
-        if recovery is None or not await self._unless_stopped(self._loaded.wait()):
-            return
-        taken = await self._unless_stopped(recovery.take_up(scope, claimed, self.settings.load_timeout))
-        if taken is None:
-            self._bells.ring(scope.tenant, claimed.response.id)
-            return
-        run = self._run(*taken)
-        self._runs[scope.tenant, run.id] = run
-        self.observer.response_started(run.plan.engine.name)
+    async def _go_on(self, plan: RunPlan, taken: Taken) -> None:
+        """Run a background response that was taken over."""
+        run = self._run(plan, taken)
+        if self._stop.is_set():
+            run.detach()
+        self._runs[plan.scope.tenant, run.id] = run
+        self.observer.response_started(plan.engine.name)
         await self._drive(run)
-
-    async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """The result of work that may wait long; None where the server stops first."""
-        task = asyncio.ensure_future(work)
-        stop = asyncio.create_task(self._stop.wait())
-        try:
-            await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
-            return await task if task.done() else None
-        finally:
-            stop.cancel()
-            if not task.done():
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
 
     def _rung(self, tenant: str, response_id: str) -> None:
         """Another server wrote to a response: wake its readers, and look whether one that runs here is still ours."""
@@ -459,6 +457,7 @@ class Service:
             return
         if row is None or row.fence != run.fence or row.status in TERMINAL_STATUSES:
             run.lose()
+            self._end_waiting(run)
 
     async def _row(self, store: Store, scope: Scope, response_id: str) -> StoredResponse:
         found = await store.get_response(scope, response_id) if is_id("resp", response_id) else None
