@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, Self
 
 import msgspec
 
@@ -93,6 +93,16 @@ class Dialect(ABC):
 
     openings: Sequence[str] = ()
     """Texts of which one opens every call in free text; empty where a call cannot be told from text by its opening."""
+
+    @staticmethod
+    def fits(template: str, caps: Mapping[str, bool]) -> bool:
+        """Whether a chat template is of this family; `caps` is llama.cpp's `chat_template_caps`."""
+        return False
+
+    @classmethod
+    def of(cls, template: str, caps: Mapping[str, bool]) -> Self:
+        """The dialect as this template writes it; some families have several forms."""
+        return cls()
 
     @abstractmethod
     def arrange(self, prompt: Prompt) -> tuple[list[ChatMessage], list[dict[str, Any]]]:
