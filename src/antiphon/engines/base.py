@@ -14,10 +14,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from antiphon.errors import UnsupportedError
 from antiphon.machine.deltas import Delta
-from antiphon.prompt.prompt import Prompt
+from antiphon.prompt.prompt import Prompt, Sampling
+from antiphon.protocol.completions import RawPrompt
 
-__all__ = ["RESTART_PATIENCE", "Capabilities", "Engine", "EventHook", "PreparedTurn", "Sampled"]
+__all__ = ["RESTART_PATIENCE", "Capabilities", "Engine", "EventHook", "PreparedTurn", "Sampled", "Token"]
 
 
 RESTART_PATIENCE = 15.0
@@ -80,6 +82,13 @@ class PreparedTurn(Struct):
     constrained: bool = False
 
 
+class Token(Struct, frozen=True):
+    """A token of a model's own, and the bytes that it stands for, which may be a part of a character."""
+
+    id: int
+    piece: bytes
+
+
 class Engine(ABC):
     """One generating model."""
 
@@ -121,6 +130,39 @@ class Engine(ABC):
             InvalidRequestError: the template refuses the conversation; the message repeats its complaint.
             EngineUnavailableError: the engine cannot be asked now.
         """
+
+    async def prepare_text(self, prompt: RawPrompt, sampling: Sampling, max_tokens: int) -> PreparedTurn:
+        """Count a prompt that no chat template is put around; what is generated is text, and nothing else.
+
+        An empty text has the model begin one of its own (M7).
+
+        Raises:
+            UnsupportedError: this engine can go on from conversations only.
+            ContextOverflowError: the prompt is longer than the context, or leaves no room for one token.
+            InvalidRequestError: a token is not in the vocabulary, or the model cannot begin a text.
+            EngineUnavailableError: the engine cannot be asked now.
+        """
+        raise UnsupportedError("This model answers conversations only: use /v1/responses or /v1/chat/completions.")
+
+    async def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[Token]:
+        """The tokens of a text. `add_special` adds what the model wants in front; `parse_special` reads the spelling of
+        a special token as that token.
+
+        Raises:
+            UnsupportedError: this engine does not show its tokens.
+            EngineUnavailableError: the engine cannot be asked now.
+        """
+        raise UnsupportedError("This model does not show its tokens.")
+
+    async def detokenize(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, special ones spelled out.
+
+        Raises:
+            UnsupportedError: this engine does not show its tokens.
+            InvalidRequestError: one of them is not in the vocabulary.
+            EngineUnavailableError: the engine cannot be asked now.
+        """
+        raise UnsupportedError("This model does not show its tokens.")
 
     @property
     def fingerprint(self) -> str:

@@ -17,7 +17,7 @@ from antiphon.errors import InvalidRequestError, UnsupportedError
 from antiphon.protocol.chat_messages import message_items
 from antiphon.protocol.depth import check_value
 from antiphon.protocol.items import Item
-from antiphon.protocol.json import decode_body, decode_part, encode
+from antiphon.protocol.json import decode_body, decode_part, encode, quoted
 from antiphon.protocol.request import (
     LOGPROBS,
     MAX_INPUT_ITEMS,
@@ -225,7 +225,13 @@ def _tools(raws: Sequence[Raw]) -> list[Tool]:
     for index, raw in enumerate(raws):
         path = f"tools[{index}]"
         tool = decode_part(_tool, raw, path)
-        inner = tool.function if tool.type == "function" else tool.custom if tool.type == "custom" else None
+        if tool.type not in ("function", "custom"):
+            raise UnsupportedError(
+                f"Invalid value: '{quoted(tool.type)}'. Supported values are: 'function' and 'custom'; "
+                "tools of other types are for /v1/responses.",
+                param=f"{path}.type",
+            )
+        inner = tool.function if tool.type == "function" else tool.custom
         if inner is None:
             tools.append(decode_tool(raw, path))
             continue

@@ -16,7 +16,16 @@ from typing import Any, Final, TypeVar
 import aiohttp
 import msgspec
 
-from antiphon.engines.llamacpp.wire import Chunk, Detokenized, Failure, Props, Rendered, Tokenized
+from antiphon.engines.llamacpp.wire import (
+    Chunk,
+    Detokenized,
+    Failure,
+    Props,
+    Rendered,
+    Tokenized,
+    TokenizedPieces,
+    TokenPiece,
+)
 from antiphon.errors import EngineError, EngineUnavailableError
 from antiphon.protocol.json import encode
 from antiphon.protocol.sse import SSEError, SSEParser
@@ -92,6 +101,11 @@ class Client:
         """Token ids of the text as mere text, special tokens spelled out."""
         body = {"content": text, "add_special": False, "parse_special": False}
         return (await self._call("POST", "/tokenize", body, Tokenized)).tokens
+
+    async def tokenize_pieces(self, text: str, *, add_special: bool, parse_special: bool) -> list[TokenPiece]:
+        """Tokens with what they stand for."""
+        body = {"content": text, "add_special": add_special, "parse_special": parse_special, "with_pieces": True}
+        return (await self._call("POST", "/tokenize", body, TokenizedPieces)).tokens
 
     async def detokenize(self, tokens: Sequence[int]) -> str:
         """The text of tokens, special ones spelled out."""

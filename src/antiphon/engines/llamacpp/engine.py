@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from antiphon.engines.base import RESTART_PATIENCE, Capabilities, Engine, EventHook, PreparedTurn
+from antiphon.engines.base import RESTART_PATIENCE, Capabilities, Engine, EventHook, PreparedTurn, Token
 from antiphon.engines.llamacpp import template
 from antiphon.engines.llamacpp.client import ChildDiedError, ChildError, Client
 from antiphon.engines.llamacpp.diagnosis import check_model_file, without_paths
@@ -20,11 +20,13 @@ from antiphon.engines.llamacpp.identity import fingerprint
 from antiphon.engines.llamacpp.memory import available_memory, fitting_context, read_header
 from antiphon.engines.llamacpp.pool import Share, TokenPool
 from antiphon.engines.llamacpp.process import Child, ChildConfig, Supervisor
+from antiphon.engines.llamacpp.raw import PlainParser, PlainSplitter, detokenized, raw_tokens, tokenized
 from antiphon.engines.llamacpp.tokens import TokenCache
 from antiphon.engines.llamacpp.turn import TurnReader
 from antiphon.engines.llamacpp.wire import Props
 from antiphon.errors import (
     ConfigurationError,
+    ContextOverflowError,
     EngineError,
     EngineUnavailableError,
     InvalidRequestError,
@@ -34,9 +36,12 @@ from antiphon.prompt.dialects import DIALECTS, Dialect, detect, named
 from antiphon.prompt.dialects.base import callable_tools
 from antiphon.prompt.normalize import arrangements
 from antiphon.prompt.prompt import ChatMessage, Prompt, Sampling
+from antiphon.protocol.completions import RawPrompt
 from antiphon.settings import Settings
 
 __all__ = ["LlamaCppEngine", "LlamaTurn"]
+
+T = TypeVar("T")
 
 _MOST_DEATHS = 3
 """Deaths of the child, with no new token between them, that end a turn: it may itself be what kills."""
@@ -45,10 +50,14 @@ _LAST_FIELDS = ["content", "tokens", "stop", "stop_type", "tokens_predicted", "t
 
 
 class LlamaTurn(PreparedTurn):
-    """A prompt as the child reads it. `max_tokens` is what may be generated; `primed` whether thinking is open."""
+    """A prompt as the child reads it. `max_tokens` is what may be generated; `primed` whether thinking is open.
+
+    Of a `raw` one all that is generated is text.
+    """
 
     max_tokens: int = 1
     primed: bool = False
+    raw: bool = False
 
 
 class LlamaCppEngine(Engine):
@@ -138,8 +147,8 @@ class LlamaCppEngine(Engine):
                 self._props = await self._client_now().props()
             self._markers = template.thinking_markers(self._props.chat_template)
             self._pool = TokenPool(self._props.context_length, self._settings.slots)
-            if self._dialect_name is None:
-                self._dialect = detect(self._props.chat_template, self._props.chat_template_caps)
+            form = (self._props.chat_template, self._props.chat_template_caps)
+            self._dialect = named(self._dialect_name, *form) if self._dialect_name else detect(*form)
             self._tokens = TokenCache(await self._special_tokens(self._props), context=self._props.context_length)
             identity = (self._path, self._props.chat_template, self._dialect.name)
             self._fingerprint = await asyncio.to_thread(fingerprint, *identity)
@@ -172,14 +181,43 @@ class LlamaCppEngine(Engine):
         Where the child dies over it, the prompt waits for the next one; a second death is an error, since the prompt
         itself may be what kills it.
         """
+        return await self._outliving(lambda: self._prepare(prompt))
+
+    async def prepare_text(self, prompt: RawPrompt, sampling: Sampling, max_tokens: int) -> LlamaTurn:
+        """Tokenize and check a prompt that no template is put around; see `Engine.prepare_text` for what it raises."""
+        tokens = await self._outliving(lambda: raw_tokens(self._client_now(), self._loaded(), prompt))
+        room = self._loaded().context_length - len(tokens)
+        if room < 1:
+            raise ContextOverflowError(len(tokens), self._loaded().context_length)
+        asked = Prompt(messages=(), sampling=sampling, max_output_tokens=max_tokens)
+        return LlamaTurn(
+            prompt=asked, input_tokens=len(tokens), tokens=tokens, max_tokens=min(room, max_tokens), raw=True
+        )
+
+    async def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[Token]:
+        """The tokens of a text; see `Engine.tokenize`."""
+        return await self._outliving(
+            lambda: tokenized(self._client_now(), text, add_special=add_special, parse_special=parse_special)
+        )
+
+    async def detokenize(self, tokens: Sequence[int]) -> str:
+        """The text of tokens; see `Engine.detokenize`."""
+        return await self._outliving(lambda: detokenized(self._client_now(), tokens))
+
+    async def _outliving(self, work: Callable[[], Awaitable[T]]) -> T:
+        """The result of work before anything is generated, which is done once more where the child dies over it.
+
+        Raises:
+            EngineUnavailableError: it died again, or was not started again in time.
+        """
         child = self._supervisor.require()
         try:
-            return await self._prepare(prompt)
+            return await work()
         except ChildDiedError:
             await self._supervisor.ended(child)
         try:
             if await self.wait_ready(RESTART_PATIENCE):
-                return await self._prepare(prompt)
+                return await work()
         except ChildDiedError:
             pass
         # Nothing has been generated: the caller can simply try again.
@@ -210,8 +248,8 @@ class LlamaCppEngine(Engine):
         if turn.constrained:
             turn.sampled.clear()
         reader = TurnReader(
-            self._dialect.splitter(self._markers, primed=turn.primed),
-            self._dialect.parser(turn.prompt),
+            PlainSplitter() if turn.raw else self._dialect.splitter(self._markers, primed=turn.primed),
+            PlainParser() if turn.raw else self._dialect.parser(turn.prompt),
             input_tokens=turn.input_tokens,
             alternatives=turn.prompt.sampling.top_logprobs,
             one_call=not turn.prompt.parallel_tool_calls,

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-__all__ = ["Candidate", "Chunk", "Detokenized", "ErrorBody", "Progress", "Props", "Rendered", "Timings", "Tokenized"]
+__all__ = [
+    "Candidate",
+    "Chunk",
+    "Detokenized",
+    "ErrorBody",
+    "Failure",
+    "Progress",
+    "Props",
+    "Rendered",
+    "Timings",
+    "TokenPiece",
+    "Tokenized",
+    "TokenizedPieces",
+]
 
 
 class ErrorBody(Struct):
@@ -69,6 +82,19 @@ class Tokenized(Struct):
     """The answer of `/tokenize`."""
 
     tokens: list[int]
+
+
+class TokenPiece(Struct):
+    """A token with its text; its bytes where they are no whole characters."""
+
+    id: int
+    piece: str | list[int]
+
+
+class TokenizedPieces(Struct):
+    """The answer of `/tokenize` with pieces."""
+
+    tokens: list[TokenPiece]
 
 
 class _Generation(Struct):
