@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 
 from msgspec import Struct
 
-from antiphon.engines.base import Capabilities, Engine, PreparedTurn
+from antiphon.engines.base import Capabilities, Engine, PreparedTurn, Token
 from antiphon.errors import (
     APIError,
     AuthenticationError,
@@ -41,7 +41,8 @@ from antiphon.machine.deltas import (
 )
 from antiphon.prompt.compaction import is_summary_prompt
 from antiphon.prompt.instance import smallest_instance
-from antiphon.prompt.prompt import ChatMessage, Prompt
+from antiphon.prompt.prompt import ChatMessage, Prompt, Sampling
+from antiphon.protocol.completions import RawPrompt
 from antiphon.protocol.json import encode, loads
 from antiphon.protocol.parts import Logprob
 from antiphon.protocol.tools import CustomTool
@@ -78,6 +79,10 @@ class _Fault(Struct, frozen=True):
     """A place in the script where the engine fails; `silent` as a process that dies without a word."""
 
     silent: bool = False
+
+
+class _TextTurn(PreparedTurn):
+    """A turn of which all that is generated is text."""
 
 
 class _Script(Struct):
@@ -134,6 +139,24 @@ class ScriptedEngine(Engine):
             _write_script(prompt)
         return PreparedTurn(prompt=prompt, input_tokens=tokens, constrained=constrained)
 
+    async def prepare_text(self, prompt: RawPrompt, sampling: Sampling, max_tokens: int) -> PreparedTurn:
+        """The same for bare text, whose directives are obeyed; here each character is a token."""
+        text = prompt if isinstance(prompt, str) else _characters(prompt, "prompt")
+        asked = Prompt(messages=[ChatMessage("user", text)], sampling=sampling, max_output_tokens=max_tokens)
+        turn = await self.prepare(asked)
+        tokens = max(1, len(text))
+        if tokens >= self._capabilities.context_length:
+            raise ContextOverflowError(tokens, self._capabilities.context_length)
+        return _TextTurn(prompt=asked, input_tokens=tokens, constrained=turn.constrained)
+
+    async def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[Token]:
+        """A token a character, by its code point; there are no special ones."""
+        return [Token(ord(character), character.encode()) for character in text]
+
+    async def detokenize(self, tokens: Sequence[int]) -> str:
+        """The characters of these code points."""
+        return _characters(tokens, "tokens")
+
     async def generate(self, turn: PreparedTurn) -> AsyncGenerator[Sequence[Delta]]:
         """The script of the prompt, cut at the token limit; in bursts where it has no pauses.
 
@@ -144,6 +167,8 @@ class ScriptedEngine(Engine):
             sampled.clear()
         known = sampled.generated
         script = _write_script(turn.prompt)
+        if isinstance(turn, _TextTurn):
+            script.pieces = [_as_text(piece) for piece in script.pieces if not isinstance(piece, ToolCallStart)]
         if turn.prompt.sampling.top_logprobs is not None:
             script.pieces = [_with_logprobs(piece) for piece in script.pieces]
         limit = turn.prompt.max_output_tokens
@@ -175,6 +200,21 @@ class ScriptedEngine(Engine):
                 await asyncio.sleep(script.pause if drawn else 0)
         burst.append(Stop(reason, TokenUsage(turn.input_tokens, count, reasoning_tokens=thought)))
         yield burst
+
+
+def _characters(tokens: Sequence[int], param: str) -> str:
+    try:
+        text = "".join(map(chr, tokens))
+        text.encode()
+    except (ValueError, OverflowError):
+        raise InvalidRequestError(
+            f"Invalid '{param}': one of the tokens is not in the model's vocabulary.", param=param, code="invalid_value"
+        ) from None
+    return text
+
+
+def _as_text(piece: Delta | _Fault) -> Delta | _Fault:
+    return TextDelta(piece.text) if isinstance(piece, ReasoningDelta | RefusalDelta | ToolCallDelta) else piece
 
 
 def _count(messages: Sequence[ChatMessage]) -> int:
