@@ -1869,6 +1869,8 @@ RUNTIME: tuple[Requirement, ...] = (
         "A write whose outcome is not known is looked up by its bytes before anything more is written.",
     ),
     R("journal:lost", "issue 3, Must show 6", "An owner whose fence was raised is told once, and writes no more."),
+    R("journal:owed", "faults B2 11", "An end that is owed is written after what a lost write has left."),
+    R("lease:busy", "issue 3, Must show 6", "A server that takes over much shows that it is alive all the while."),
     R(
         "takeover:foreground",
         "architecture, durability",
@@ -2004,6 +2006,16 @@ POSTGRESQL: tuple[Requirement, ...] = (
         "store:postgresql:care",
         "issue 3, section 8",
         "`antiphon db` migrates, looks at, copies and vacuums a PostgreSQL store beside its servers.",
+    ),
+    R(
+        "fault:database:away",
+        "faults B2 11",
+        "Without its database a server is not ready within a second, answers 503, and needs no restart afterwards.",
+    ),
+    R(
+        "fault:database:restart",
+        "faults B2 11",
+        "A background stream goes on over a restart of the database, without a gap or a duplicate.",
     ),
 )
 

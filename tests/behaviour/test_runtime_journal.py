@@ -9,7 +9,9 @@ import pytest
 
 from antiphon.protocol.ids import new_id
 from antiphon.runtime.journal import MOST_EVENTS, Journal, batch_of, sampled_of
-from antiphon.store.base import NewResponse
+from antiphon.runtime.observer import Observer
+from antiphon.runtime.upkeep import Upkeep
+from antiphon.store.base import FinishedResponse, NewResponse
 from support.unsteady import AWAY, OURS, Faults, Gate, UnsteadyStore, eventually, frames_of
 
 requirement = pytest.mark.requirement
@@ -152,3 +154,20 @@ async def _nothing() -> None:
 async def _value(value: object) -> object:
     await asyncio.sleep(0)
     return value
+
+
+@requirement("journal:owed")
+@pytest.mark.parametrize("there", [0, 1, 2, 3])
+async def test_an_end_that_is_owed_is_written_after_what_a_lost_write_has_left(there: int):
+    store, frames = UnsteadyStore(), [frame(number) for number in range(3)]
+    journal = await begun(store, frames, lambda durable: None)
+    finished = FinishedResponse(journal._id, "failed", 1001, b"{}", (), [batch_of(frames)])
+    upkeep = Upkeep(store, Observer())
+    upkeep.owe(OURS, finished)
+    if there:
+        assert await store.append_events(OURS, journal._id, batch_of(frames[:there]))
+    await upkeep.settle(OURS, journal._id)
+    assert frames_of(await store.events(OURS, journal._id)) == b"".join(frames)
+    row = await store.get_response(OURS, journal._id)
+    assert row is not None
+    assert (row.status, upkeep.owed(OURS, journal._id)) == ("failed", None)

@@ -16,7 +16,7 @@ import msgspec
 from antiphon.engines.base import Sampled
 from antiphon.store.base import EventBatch, Scope, Store
 
-__all__ = ["Journal", "batch_of", "frames_of", "sampled_of"]
+__all__ = ["Journal", "batch_of", "batches_after", "frames_of", "sampled_of"]
 
 MOST_EVENTS = 64
 RETRY_SECONDS = 0.5
@@ -52,6 +52,13 @@ def frames_of(batches: Sequence[EventBatch]) -> list[bytes]:
         ends = [*batch.offsets[1:], len(batch.body)]
         frames += [batch.body[begin:end] for begin, end in zip(batch.offsets, ends, strict=True)]
     return frames
+
+
+def batches_after(batches: Sequence[EventBatch], last: int) -> list[EventBatch]:
+    """What of consecutive batches comes after the event of that number, as one batch."""
+    first = batches[0].first_sequence if batches else 0
+    frames = frames_of(batches)[max(0, last + 1 - first) :]
+    return [batch_of(frames, max(first, last + 1))] if frames else []
 
 
 def sampled_of(batches: Sequence[EventBatch]) -> Sampled:

@@ -38,6 +38,7 @@ class Lease:
         self._store = store
         self._observer = observer
         self._seconds = seconds
+        self._pause = min(LONGEST_BEAT, seconds / BEATS_A_LEASE)
         self._take = take
         self._clock = clock
         self._seen: dict[str, tuple[int, float]] = {}
@@ -59,9 +60,13 @@ class Lease:
             await self._store.leave(self.owner)
 
     async def look(self) -> None:
-        """Beat once, and take over what the dead left."""
+        """Beat, and take over what the dead left, which may be so much that it takes more than one beat."""
         alive = self._alive(await self._store.beat(self.owner))
+        due = self._clock() + self._pause
         for orphan in await self._store.orphans(alive):
+            if self._clock() >= due:
+                self._alive(await self._store.beat(self.owner))
+                due = self._clock() + self._pause
             try:
                 await self._take(orphan)
             except UnavailableError:
@@ -80,7 +85,7 @@ class Lease:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(min(LONGEST_BEAT, self._seconds / BEATS_A_LEASE))
+            await asyncio.sleep(self._pause)
             try:
                 await self.look()
             except Exception as error:  # noqa: BLE001 - the store may be back at the next beat

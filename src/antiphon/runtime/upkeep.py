@@ -10,7 +10,10 @@ import asyncio
 import time
 from collections import OrderedDict
 
+from msgspec.structs import replace
+
 from antiphon.errors import UnavailableError
+from antiphon.runtime.journal import batches_after
 from antiphon.runtime.observer import Observer
 from antiphon.store.base import EventBatch, FinishedResponse, Scope, Store
 
@@ -55,7 +58,7 @@ class Upkeep:
         """
         finished = self.owed(scope, response_id)
         if finished is not None:
-            await self._store.finish_response(scope, finished)
+            await self._finish(scope, finished)
             self._owed.pop((scope.tenant, response_id), None)
 
     def owed(self, scope: Scope, response_id: str) -> FinishedResponse | None:
@@ -83,10 +86,15 @@ class Upkeep:
     async def _pay(self) -> None:
         for key, (scope, finished) in list(self._owed.items()):
             try:
-                await self._store.finish_response(scope, finished)
+                await self._finish(scope, finished)
             except UnavailableError:
                 return
             except Exception as error:  # noqa: BLE001 - one that cannot be written must not keep the others back
                 self._observer.fault("an end that is owed could not be stored", error)
                 continue
             self._owed.pop(key, None)
+
+    async def _finish(self, scope: Scope, finished: FinishedResponse) -> None:
+        # A write whose outcome was not known may have left some of its events there.
+        events = batches_after(finished.events, await self._store.last_sequence(scope, finished.id))
+        await self._store.finish_response(scope, replace(finished, events=events))
