@@ -151,7 +151,9 @@ class Application:
         if self._service.ready:
             await exchange.reply_json({"status": "ready"})
         else:
-            await exchange.reply_json({"status": "stopping" if self._service.draining else "loading"}, 503)
+            service = self._service
+            waiting = "loading" if service.store_reachable or not service.started else "store unreachable"
+            await exchange.reply_json({"status": "stopping" if service.draining else waiting}, 503)
 
     async def _metrics(self, exchange: Exchange) -> None:
         headers = ((b"content-type", self._telemetry.content_type.encode()),)
