@@ -2026,6 +2026,40 @@ DIALECTS_A: tuple[Requirement, ...] = (
         "Arguments in sound JSON leave byte for byte as they come; what is meant beyond doubt is mended on the way.",
     ),
     R("prompt:literals:python", "issue 4, 1", "Python's literals are turned into JSON while they are generated."),
+    R(
+        "prompt:history",
+        "issue 4, 1",
+        "Past calls and outputs get the ids, names, order and company that the chat template of a family takes.",
+    ),
+)
+
+CONSTRAINTS: tuple[Requirement, ...] = (
+    R(
+        "constrain:check:schema",
+        "issue 4, 3",
+        "A schema that no draft of JSON Schema knows is named as one, before anything is generated.",
+    ),
+    R(
+        "constrain:check:grammar",
+        "issue 4, 3",
+        "Every grammar is read by llguidance, under limits, before an engine sees it.",
+    ),
+    R(
+        "constrain:check:output",
+        "issue 4, 3",
+        "An output is checked against the whole schema, look-around and unique items included.",
+    ),
+    R(
+        "constrain:check:process",
+        "faults B2 16",
+        "What checks runs apart and is started anew when a question kills it; others get their answers.",
+    ),
+    R(
+        "constrain:attack:grammar",
+        "faults B3 9 and 10",
+        "A hostile grammar is a fault within its time, and holds up nothing.",
+    ),
+    R("constrain:attack:schema", "faults B2 16, B3 11", "A hostile schema or pattern ends nothing but itself."),
 )
 
 REQUIREMENTS: tuple[Requirement, ...] = (
@@ -2054,4 +2088,5 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *RUNTIME,
     *POSTGRESQL,
     *DIALECTS_A,
+    *CONSTRAINTS,
 )

@@ -21,6 +21,7 @@ from antiphon.prompt.arguments import (
 from antiphon.prompt.dialects.pieces import Piece
 from antiphon.prompt.lark import Lark
 from antiphon.prompt.prompt import ChatMessage, Prompt, ToolCall
+from antiphon.protocol.json import encode
 from antiphon.protocol.tools import CustomTool, FunctionTool
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "TurnParser",
     "call_arguments",
     "callable_tools",
+    "described_tools",
     "function_schema",
     "tool_parameters",
     "tool_schema",
@@ -38,6 +40,8 @@ __all__ = [
 
 MOST_CALLS = 16
 """Calls of one turn that a grammar lets a model make, so that one that repeats itself comes to an end."""
+
+_INTRODUCTION = "You can call these tools:"
 
 
 class TurnParser(Protocol):
@@ -158,6 +162,12 @@ def function_schema(tool: FunctionTool | CustomTool) -> dict[str, Any]:
         if syntax != "text":
             function["description"] += f"\nThe input must match this {syntax} grammar:\n{definition}"
     return {"type": "function", "function": function}
+
+
+def described_tools(prompt: Prompt, manual: str) -> str:
+    """The tools as text for a system message, for templates that show none; `manual` says how to call them."""
+    functions = [encode(function_schema(tool)["function"]).decode() for tool in prompt.tools]
+    return "\n".join([_INTRODUCTION, *functions]) + f"\n\n{manual}"
 
 
 def tool_schema(tool: FunctionTool | CustomTool) -> dict[str, Any]:

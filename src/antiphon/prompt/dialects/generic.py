@@ -6,21 +6,20 @@ stand in the conversation as plain text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
 import msgspec
 
-from antiphon.prompt.dialects.base import Dialect, call_arguments, callable_tools, function_schema
+from antiphon.prompt.dialects.base import Dialect, call_arguments, callable_tools, described_tools
 from antiphon.prompt.dialects.hermes import CLOSE_CALL, OPEN_CALL
+from antiphon.prompt.dialects.history import with_system_text
 from antiphon.prompt.dialects.parser import CallParser
 from antiphon.prompt.prompt import ChatMessage, Prompt, ToolCall
 from antiphon.protocol.json import encode
 
 __all__ = ["Generic"]
 
-_INTRODUCTION = "You can call these tools:"
 _MANUAL = (
     "To call a tool, answer with nothing but a JSON object with its name and its arguments between tags, "
     "one pair of tags for each call:\n"
@@ -45,26 +44,12 @@ class Generic(Dialect):
             else:
                 messages += [_with_calls(message) if message.tool_calls else message for message in group]
         if prompt.tools and prompt.choice.mode != "none":
-            _describe(messages, [function_schema(tool)["function"] for tool in prompt.tools])
+            messages = with_system_text(messages, described_tools(prompt, _MANUAL))
         return messages, []
 
     def parser(self, prompt: Prompt) -> CallParser:
         """A parser of the answer to this prompt."""
         return CallParser(callable_tools(prompt), OPEN_CALL, CLOSE_CALL)
-
-
-def _describe(messages: list[ChatMessage], functions: Sequence[dict[str, Any]]) -> None:
-    lines = [_INTRODUCTION, *(encode(function).decode() for function in functions)]
-    text = "\n".join(lines) + "\n\n" + _MANUAL
-    if messages and messages[0].role == "system":
-        first = messages[0]
-        if isinstance(first.content, str):
-            content: Any = f"{first.content}\n\n{text}" if first.content else text
-        else:
-            content = [*first.content, {"type": "text", "text": text}]
-        messages[0] = msgspec.structs.replace(first, content=content)
-    else:
-        messages.insert(0, ChatMessage(role="system", content=text))
 
 
 def _with_calls(message: ChatMessage) -> ChatMessage:
