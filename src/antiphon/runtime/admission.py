@@ -18,19 +18,19 @@ class Admission:
         self.running = 0
         self._empty: asyncio.Event | None = None
 
-    def enter(self) -> None:
-        """Take a place.
+    def enter(self, places: int = 1) -> None:
+        """Take a place, or several.
 
         Raises:
-            ServerBusyError: all places are taken.
+            ServerBusyError: not so many are free.
         """
-        if self.running >= self.limit:
+        if self.running + places > self.limit:
             raise ServerBusyError("All slots are busy. Please try again later.", retry_after=1.0)
-        self.running += 1
+        self.running += places
 
-    def leave(self) -> None:
-        """Give the place back."""
-        self.running -= 1
+    def leave(self, places: int = 1) -> None:
+        """Give the places back."""
+        self.running -= places
         if self._empty is not None and not self.running:
             self._empty.set()
 

@@ -6,13 +6,13 @@ Both read a request as `POST /v1/responses` does, and neither keeps anything (re
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 
 import msgspec
 from msgspec import Struct
 
-from antiphon.errors import ContextOverflowError, InvalidRequestError, UnavailableError
+from antiphon.errors import ContextOverflowError, InvalidRequestError
 from antiphon.machine.assembler import usage_of
 from antiphon.machine.deltas import Stop
 from antiphon.protocol.ids import is_id, new_id
@@ -46,7 +46,7 @@ class Contexts:
             APIError: the request would be refused for another reason.
         """
         request = self._read(body)
-        with self._place(scope):
+        with self._service.beside.place(scope):
             try:
                 return await self._service.planner.count(scope, request)
             except ContextOverflowError as error:
@@ -66,7 +66,7 @@ class Contexts:
         request.compaction_trigger = True
         request.conversation = None
         request.background = False
-        with self._place(scope):
+        with self._service.beside.place(scope):
             store, parent = self._service.store, request.previous_response_id
             named = store is not None and parent is not None and is_id("resp", parent)
             with store.retain(scope, parent) if store is not None and parent is not None and named else nullcontext():
@@ -108,18 +108,6 @@ class Contexts:
         if not request.model and self._service.settings.default_model is None:
             request.model = self._service.registry.engines[0].name
         return request
-
-    @contextmanager
-    def _place(self, scope: Scope) -> Generator[None]:
-        service = self._service
-        if service.draining:
-            raise UnavailableError("The server is shutting down. Please try again later.", retry_after=5.0)
-        service.limits.admit(scope)
-        service.admission.enter()
-        try:
-            yield
-        finally:
-            service.admission.leave()
 
 
 def _user_messages(items: Sequence[Item], most: int) -> list[msgspec.Raw]:

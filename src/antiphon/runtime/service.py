@@ -16,6 +16,7 @@ from antiphon.protocol.response import TERMINAL_STATUSES, ResponseError, decode_
 from antiphon.runtime.admission import Admission
 from antiphon.runtime.background import Workers
 from antiphon.runtime.bells import Bells
+from antiphon.runtime.beside import Beside
 from antiphon.runtime.codec import Codec
 from antiphon.runtime.conversations import Conversations, conversation_id
 from antiphon.runtime.history import History, Turn
@@ -53,6 +54,7 @@ class Service:
         self.observer = observer or Observer()
         self.admission = Admission(settings.max_concurrent_requests)
         self.limits = KeyLimits(registry)
+        self.beside = Beside(self.admission, self.limits, lambda: self.draining)
         self.workers = Workers(settings.background_workers, settings.background_queue, self.observer)
         self.codec = Codec(store)
         self.conversations = Conversations(store, settings, self.codec) if store is not None else None
@@ -128,6 +130,7 @@ class Service:
                 self._end_waiting(run)
             else:
                 run.leave()
+        await self.beside.end()
         await self.workers.stop()
         while self._tasks:
             await asyncio.wait(self._tasks)
