@@ -19,7 +19,8 @@ _STORE = ["store", "data_dir"]
 def db() -> None:
     """Migrate, look at, copy and shrink the store that --store and --data-dir name.
 
-    'status' and 'backup' may run while a server has it; 'migrate' and 'vacuum' need a file for themselves.
+    'status' and 'backup' may run while a server has it; 'migrate' and 'vacuum' need a file for themselves. With
+    PostgreSQL, all of them run beside servers.
 
     \b
     Examples:
@@ -86,7 +87,8 @@ def status(ctx: click.Context, as_json: bool, **params: Any) -> None:
 def backup(target: Path, **params: Any) -> None:
     """Write a copy of the store to TARGET, a file that is not there yet; a server may run meanwhile.
 
-    The copy is a store: give it as --store to serve it. Where the store is encrypted, so is the copy, under the same
+    The copy of a file is a store: give it as --store to serve it. That of a PostgreSQL database is made by pg_dump, in
+    its own format: make a database of it with pg_restore. Where the store is encrypted, so is the copy, under the same
     key.
 
     \b
@@ -104,7 +106,8 @@ def backup(target: Path, **params: Any) -> None:
 def vacuum(**params: Any) -> None:
     """Give the space of what was removed back to the system.
 
-    A file is written anew, so it takes as much free space again while it runs.
+    A file is written anew, so it takes as much free space again while it runs. In PostgreSQL the space becomes free for
+    new rows, and servers go on.
 
     \b
     Examples:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata
 import importlib.util
 import os
@@ -165,6 +166,8 @@ def _store(settings: Settings) -> Check:
         return Check("fail", "store", str(error))
     finding = describe(store, settings)
     path = sqlite_path(settings)
+    if store is not None and store.shared:
+        return _database(settings, finding)
     if store is None or path is None:
         return Check("ok", "store", finding)
     if not path.exists():
@@ -174,6 +177,21 @@ def _store(settings: Settings) -> Check:
     files = (path, path.with_name(f"{path.name}-wal"))
     size = sum(file.stat().st_size for file in files if file.exists())
     return Check("ok", "store", f"{finding} It takes {size / 1e6:.1f} MB.")
+
+
+def _database(settings: Settings, finding: str) -> Check:
+    from antiphon.store.postgres_care import database_report, database_schema
+
+    try:
+        if not asyncio.run(database_schema(settings.store)):
+            return Check("ok", "store", f"{finding} It is made at the first start.")
+        report = asyncio.run(database_report(settings.store))
+    except ConfigurationError as error:
+        return Check("fail", "store", str(error))
+    if report.schema != report.newest_schema:
+        return Check("warn", "store", f"{finding} Its schema is {report.schema}.", "antiphon db migrate")
+    servers = len(report.servers)
+    return Check("ok", "store", f"{finding} It takes {report.size / 1e6:.1f} MB; {servers} servers have it open.")
 
 
 def _port(settings: Settings) -> Check:

@@ -1,8 +1,8 @@
 """Group commit of events: what many streams append in one turn of the event loop shares a statement and its fsync.
 
-One statement is on its way at a time; what comes meanwhile makes the next one. So a stream alone waits for nobody, and
-many streams cost little more than one. A statement that fails is tried again stream by stream: the one at fault harms
-only itself.
+Two statements are on their way at a time, one of which can run while the other one waits for the disk; what comes
+meanwhile makes the next one. So a stream alone waits for nobody, and many streams cost little more than one. A
+statement that fails is tried again batch by batch: the one at fault harms only itself.
 """
 
 from __future__ import annotations

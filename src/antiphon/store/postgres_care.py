@@ -20,7 +20,7 @@ from antiphon.store.postgres_errors import startup_error
 from antiphon.store.postgres_schema import NEWEST, check_server, migrate, schema_version
 from antiphon.store.reports import SpaceReport, StoreReport
 
-__all__ = ["TABLES", "backup_database", "database_report", "migrate_database", "vacuum_database"]
+__all__ = ["TABLES", "backup_database", "database_report", "database_schema", "migrate_database", "vacuum_database"]
 
 _DUMP = "pg_dump"
 
@@ -49,6 +49,17 @@ async def database_report(url: str) -> StoreReport:
         conversations=conversations,
         servers=[name for name, _, locked, _ in owners if locked],
     )
+
+
+async def database_schema(url: str) -> int:
+    """The version of a store's schema; 0 where there is no store yet.
+
+    Raises:
+        ConfigurationError: the database cannot be reached, or is not fit for a store.
+    """
+    async with _connected(url) as connection:
+        await check_server(connection, url)
+        return await schema_version(connection)
 
 
 async def backup_database(url: str, target: Path) -> int:

@@ -155,6 +155,12 @@ class Database:
         while self._idle:
             await _close(self._idle.pop())
 
+    def reset(self) -> None:
+        """Give all connections up, those in use too: the other end is silent, and what waits for it is tried anew."""
+        for connection in self._by_pid.values():
+            if not connection.is_closed():
+                connection.terminate()
+
     async def run(self, job: Callable[[Connection, bool], Awaitable[T]], *, patience: float = PATIENCE_SECONDS) -> T:
         """The result of a job; it is given a connection, and whether an earlier attempt may have got through.
 
@@ -171,6 +177,8 @@ class Database:
             try:
                 connection = await self._take(deadline)
             except Exception as error:  # noqa: BLE001 - every kind of fault is told in its own words
+                if is_lost(error):
+                    self._note(False, error)
                 await self._wait(error, deadline, pause)
             else:
                 try:
@@ -193,7 +201,6 @@ class Database:
             raise error
         if not is_lost(error):
             raise clean_error(error) from error
-        self._note(False, error)
         if asyncio.get_running_loop().time() + pause >= deadline:
             raise clean_error(error) from error
         await asyncio.sleep(pause)
@@ -209,7 +216,8 @@ class Database:
                 connection = self._idle.pop()
                 if not connection.is_closed():
                     return connection
-            connection = await connect(self._url)
+            async with asyncio.timeout_at(deadline):
+                connection = await connect(self._url)
         except BaseException:
             self._slots.release()
             raise

@@ -24,6 +24,9 @@ RELOCK_SECONDS = 10.0
 """After a restart of the database: how long an owner may take to get its lock again."""
 
 _PING_SECONDS = 2.0
+_SILENCE_SECONDS = 3.0
+"""How long the database may take for an answer that costs nothing, before the network is taken for broken."""
+
 _LONGEST_PAUSE = 0.5
 _CLOSE_SECONDS = 2.0
 _MOST_WAITING = 10_000
@@ -155,13 +158,15 @@ class Session:
             if connection is None:
                 return
             try:
-                async with asyncio.timeout(_PING_SECONDS):
+                async with asyncio.timeout(_SILENCE_SECONDS):
                     await connection.execute("SELECT 1")
                     for owner, held in list(self._owners.items()):
                         if not held:
                             await self._lock(connection, owner)
             except Exception as error:  # noqa: BLE001 - it is made again
                 self._fail(error)
+                if isinstance(error, TimeoutError):
+                    self._database.reset()
 
     def _fail(self, error: Exception) -> None:
         _log.debug("the listening connection is lost", exc_info=error)

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from antiphon.cli import access
 from antiphon.cli.main import cli
+from support.postgres import cluster
 from support.responses_stub import responses_stub
 
 pytestmark = pytest.mark.requirement("cli:doctor")
@@ -87,6 +88,27 @@ def test_the_store_is_told_with_its_size(tmp_path: Path) -> None:
     told = line(doctor("--model", "scripted", "--store", str(path)), "store")
     assert str(path) in told
     assert "2.5 MB" in told
+
+
+@pytest.mark.requirement("store:postgresql:care")
+def test_a_database_is_looked_at() -> None:
+    running = cluster()
+    empty, made = running.create_database(empty=True), running.create_database()
+
+    def told(name: str, **options: str) -> str:
+        return line(doctor("--model", "scripted", "--store", running.url(name, **options)), "store")
+
+    assert "made at the first start" in told(empty)
+    assert told(made).startswith("ok")
+    assert "0 servers have it open" in told(made)
+    running.execute("UPDATE antiphon_schema SET version = 99", made)
+    assert told(made).startswith("warn")
+    for name in (empty, made):
+        running.drop_database(name)
+    lost = told(made, password="secret")
+    assert lost.startswith("fail")
+    assert f'database "{made}" does not exist' in lost
+    assert "secret" not in lost
 
 
 def test_a_store_of_another_kind_fails() -> None:

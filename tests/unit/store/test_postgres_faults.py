@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from asyncpg import exceptions as pg
@@ -19,7 +20,7 @@ from antiphon.store.postgres import PostgresStore
 from antiphon.store.postgres_database import Database
 from antiphon.store.postgres_errors import clean_error
 from antiphon.store.postgres_sql import QUERIES
-from support.postgres import PASSWORD, Cluster, Server
+from support.postgres import OWNER, PASSWORD, Cluster, Server
 from support.stores import OURS, add, batch, begun, ended, frames, ids, item, look_up, talk
 
 
@@ -128,6 +129,78 @@ async def test_while_the_database_is_away_requests_wait_a_few_seconds_and_are_th
     async with asyncio.timeout(5):
         while not store.reachable:
             await asyncio.sleep(0.01)
+
+
+class Wire:
+    """The network to the cluster, which can be made to swallow everything."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._open = asyncio.Event()
+        self._open.set()
+        self.writers: list[asyncio.StreamWriter] = []
+
+    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", self._port)
+        self.writers += [writer, back]
+        for source, target in ((reader, back), (there, writer)):
+            task = asyncio.create_task(self._carry(source, target))
+            self._tasks.add(task)
+
+    async def _carry(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        while data := await source.read(65536):
+            await self._open.wait()
+            target.write(data)
+            await target.drain()
+        target.close()
+
+    def swallow(self) -> None:
+        self._open.clear()
+
+    def carry(self) -> None:
+        self._open.set()
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in self.writers:
+            writer.close()
+        await asyncio.gather(*(writer.wait_closed() for writer in self.writers), return_exceptions=True)
+
+
+@pytest.mark.requirement("store:postgresql:away")
+async def test_a_network_that_swallows_everything_is_noticed_and_got_over(
+    postgres: Cluster, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("antiphon.store.postgres_session._PING_SECONDS", 0.1)
+    monkeypatch.setattr("antiphon.store.postgres_session._SILENCE_SECONDS", 0.2)
+    wire = Wire(postgres.port)
+    listening = await asyncio.start_server(wire.connected, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    address = f"postgresql://{OWNER}:{quote(PASSWORD, safe='')}@127.0.0.1:{port}/{database}"
+    store = PostgresStore(address, StoreLimits())
+    await store.open()
+    await store.create_response(OURS, begun("a"))
+    wire.swallow()
+    began_at = time.monotonic()
+    calls = [store.get_response(OURS, "a"), store.append_events(OURS, "a", batch(0, b"e0"))]
+    for error in await asyncio.gather(*calls, return_exceptions=True):
+        assert isinstance(error, UnavailableError)
+    assert time.monotonic() - began_at < 8
+    assert not store.reachable
+    wire.carry()
+    async with asyncio.timeout(10):
+        while not store.reachable:
+            await asyncio.sleep(0.01)
+    # What had been swallowed may have got through in the end; a journal looks that up.
+    if await store.last_sequence(OURS, "a") < 0:
+        assert await store.append_events(OURS, "a", batch(0, b"e0"))
+    assert await frames(store, "a") == b"e0"
+    await store.close()
+    listening.close()
+    await wire.close()
 
 
 # An outcome that nobody knows
