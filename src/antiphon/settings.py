@@ -31,11 +31,15 @@ def default_data_dir() -> str:
 
 
 class ModelConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """A `[[models]]` table of the configuration file: `path` (a GGUF, `smollm2` or `scripted`) and its names."""
+    """A `[[models]]` table of the configuration file: `path` (a GGUF, `smollm2` or `scripted`) and its names.
+
+    An `embedding` model turns texts into vectors and generates nothing.
+    """
 
     path: str
     name: str | None = None
     aliases: tuple[str, ...] = ()
+    embedding: bool = False
 
 
 class WebhookConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,6 +78,9 @@ class Settings(Struct, frozen=True, kw_only=True):
         tuple[ModelConfig, ...],
         Doc(description="Models of the configuration file, as [[models]] tables with path, name and aliases."),
     ] = ()
+    embedding_model: Annotated[
+        str | None, Doc(description="Model that turns texts into vectors for /v1/embeddings: a path to a GGUF file.")
+    ] = None
     store: Annotated[
         str,
         Doc(
@@ -107,6 +114,14 @@ class Settings(Struct, frozen=True, kw_only=True):
             pattern="^(openai|openresponses)$",
         ),
     ] = "openai"
+    reasoning_alias_field: Annotated[
+        str,
+        Doc(
+            description="Second name of 'reasoning_content' in chat completions: 'reasoning', or 'none'.",
+            pattern="^(none|reasoning)$",
+            extra={"aliases": ["MLXCEL_REASONING_ALIAS_FIELD"]},
+        ),
+    ] = "reasoning"
     responses_store_max_entries: Annotated[
         Count | None,
         Doc(
@@ -166,7 +181,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     encryption_key_file: Annotated[
         str | None,
         Doc(
-            description="File with the master key (32 bytes, as 64 hexadecimal digits) that stored bodies are sealed under."
+            description="File with the master key (32 bytes, as 64 hexadecimal digits) that stored bodies are sealed "
+            "under."
         ),
     ] = None
     encryption_key: Annotated[

@@ -25,7 +25,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "allowed_host",
         "allow_outbound",
     ),
-    "Models": ("model", "alias", "default_model", "load_timeout", "index_url"),
+    "Models": ("model", "embedding_model", "alias", "default_model", "load_timeout", "index_url"),
     "Where state is kept": (
         "store",
         "data_dir",
@@ -53,6 +53,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     ),
     "Requests and streams": (
         "dialect",
+        "reasoning_alias_field",
         "max_body_bytes",
         "max_buffered_bytes",
         "max_concurrent_requests",

@@ -11,6 +11,7 @@ from antiphon import __version__
 from antiphon.errors import APIError, InternalError, MethodNotAllowedError, NotFoundError
 from antiphon.http.auth import Authenticator
 from antiphon.http.compaction import CompactionRoutes
+from antiphon.http.completions import CompletionsRoutes
 from antiphon.http.conversations import ConversationsRoutes
 from antiphon.http.exchange import ASGIScope, Bodies, ClientDisconnectedError, Exchange, Receive, Send
 from antiphon.http.responses import ResponsesRoutes
@@ -94,6 +95,7 @@ class Application:
         responses = ResponsesRoutes(self._service)
         contexts = CompactionRoutes(self._service)
         conversations = ConversationsRoutes(self._service)
+        completions = CompletionsRoutes(self._service)
         conversation, item = "/conversations/{conversation_id}", "/conversations/{conversation_id}/items/{item_id}"
         table: list[tuple[str, str, Handler]] = [
             ("POST", "/responses", responses.create),
@@ -111,6 +113,8 @@ class Application:
             ("GET", f"{conversation}/items", conversations.list_items),
             ("GET", item, conversations.retrieve_item),
             ("DELETE", item, conversations.delete_item),
+            ("POST", "/chat/completions", completions.chat),
+            ("POST", "/completions", completions.text),
             ("GET", "/models", self._models),
             ("GET", "/models/{model:path}", self._model),
         ]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from antiphon.errors import InvalidRequestError
 from antiphon.http.exchange import Exchange
-from antiphon.http.leaving import ClientWatch
+from antiphon.http.foreground import answer
 from antiphon.http.paging import list_object, read_page
-from antiphon.http.stream import stream_live, stream_replay
+from antiphon.http.stream import stream_replay
 from antiphon.runtime.idempotency import Earlier, Idempotency, idempotent
 from antiphon.runtime.replays import Replay
 from antiphon.runtime.runner import Run
@@ -43,7 +41,9 @@ class ResponsesRoutes:
             await self._background(exchange, run)
         else:
             # A client with a key may lose its connection and come back for the same response.
-            await self._foreground(exchange, run, stays=run.plan.idempotency is not None)
+            stays = run.plan.idempotency is not None
+            task = self._service.launch(run)
+            await answer(exchange, run, task, self._keep_alive, stream=run.plan.stream, stays=stays)
 
     async def _again(self, exchange: Exchange, earlier: Earlier) -> None:
         """The response of an earlier request with the same key."""
@@ -62,26 +62,6 @@ class ResponsesRoutes:
             await stream_replay(exchange, replay, -1, self._keep_alive)
         else:
             await exchange.reply(accepted)
-
-    async def _foreground(self, exchange: Exchange, run: Run, *, stays: bool) -> None:
-        """The whole response, or its events; it ends when the client leaves, unless it `stays`."""
-        task = self._service.launch(run)
-        watch = None if stays else ClientWatch(exchange, run.leave)
-        try:
-            if run.plan.stream:
-                await stream_live(exchange, run.live, self._keep_alive)
-            await asyncio.shield(task)
-        except BaseException:
-            if not stays:
-                run.leave()
-            raise
-        finally:
-            if watch is not None:
-                watch.stop()
-        if not run.plan.stream:
-            if run.refused is not None:
-                raise run.refused
-            await exchange.reply(run.body())
 
     async def retrieve(self, exchange: Exchange) -> None:
         """`GET /responses/{id}`: the object, or with `stream=true` its events after `starting_after`."""

@@ -101,6 +101,7 @@ class ChatChoices(Choices):
         return ChatChoice(
             index=index,
             message=ChatMessage(
+                role="assistant",
                 content="".join(turn.text) if turn.text or turn.silent else None,
                 refusal="".join(turn.refusal) or None,
                 reasoning_content=thinking,

@@ -89,12 +89,12 @@ class ChatCall(Struct):
 class ChatMessage(Struct):
     """What the model answered."""
 
+    role: str
     content: str | None
     refusal: str | None = None
     reasoning_content: str | UnsetType = UNSET
     reasoning: str | UnsetType = UNSET
     tool_calls: list[ChatCall] | UnsetType = UNSET
-    role: str = "assistant"
 
 
 class ChatLogprobs(Struct):

@@ -60,6 +60,13 @@ class CompletionRequest(Struct):
     echo: bool
     include_usage: bool
 
+    def named(self, error: InvalidRequestError) -> InvalidRequestError:
+        """An error about the request for a response, with the names that the fields have here."""
+        if error.param == "max_output_tokens":
+            error.param = "max_tokens"
+            error.message = error.message.replace("'max_output_tokens'", "'max_tokens'")
+        return error
+
 
 class TextLogprobs(Struct):
     """Log probabilities in lists of one entry a token; `text_offset` is where the token begins, in characters."""

@@ -7,13 +7,18 @@ and writes do not grow with the number of events.
 from __future__ import annotations
 
 import asyncio
+from typing import Protocol
 
-from antiphon.machine.log import EventLog
-
-__all__ = ["LiveLog"]
+__all__ = ["Frames", "LiveLog"]
 
 LEAST_ROOM = 16
 """So many futures may lie in a log before those that nobody waits for are looked for."""
+
+
+class Frames(Protocol):
+    """Whatever writes frames, only ever adding to them until its end is told."""
+
+    frames: list[bytes]
 
 
 class LiveLog:
@@ -22,7 +27,7 @@ class LiveLog:
     `moved` says that the response goes on elsewhere: another server has taken it over, or will.
     """
 
-    def __init__(self, log: EventLog) -> None:
+    def __init__(self, log: Frames) -> None:
         self.log = log
         self.published = 0
         self.closed = False

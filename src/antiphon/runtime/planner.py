@@ -35,7 +35,7 @@ from antiphon.runtime.unseal import REASONING, unseal
 from antiphon.settings import Settings
 from antiphon.store.base import Scope, Store, StoredItem
 
-__all__ = ["Planner", "Reading", "ResumePlan", "persistence_off", "previous_not_found", "require_store"]
+__all__ = ["Planner", "Reading", "ResumePlan", "persistence_off", "previous_not_found", "require_store", "wait_ready"]
 
 TEMPORARY_SECONDS = 600.0
 """How long a background response that is not stored is kept after its end for polling (issue 3, Background)."""
@@ -119,8 +119,7 @@ class Planner:
         """
         check_request(request, self.settings)
         model, engine = self.limits.resolve(scope, request.model)
-        if not engine.ready and not await engine.wait_ready(patience):
-            raise EngineUnavailableError("The model is being loaded. Please try again later.", retry_after=2.0)
+        await wait_ready(engine, patience)
         if parent is not None:
             past = _Past(parent, title=parent.title)
         else:
@@ -286,6 +285,16 @@ class Planner:
         if history is None:
             raise previous_not_found(identity)
         return _Past(history, title=inherited)
+
+
+async def wait_ready(engine: Engine, patience: float = RESTART_PATIENCE) -> None:
+    """Return when the engine can generate.
+
+    Raises:
+        EngineUnavailableError: it is loading its first model, or was not restarted within that many seconds.
+    """
+    if not engine.ready and not await engine.wait_ready(patience):
+        raise EngineUnavailableError("The model is being loaded. Please try again later.", retry_after=2.0)
 
 
 def _with_seed(prompt: Prompt, seed: int | None) -> Prompt:

@@ -15,7 +15,7 @@ from antiphon.prompt.prompt import Prompt, Sampling
 from antiphon.protocol.request import CreateResponse
 from antiphon.runtime.rules import LOGPROBS, check_choice, check_format
 
-__all__ = ["build_prompt", "prepare"]
+__all__ = ["build_prompt", "prepare", "sampling_of"]
 
 
 def build_prompt(request: CreateResponse, parts: Sequence[Conversation], engine: Engine) -> Prompt:
@@ -28,29 +28,33 @@ def build_prompt(request: CreateResponse, parts: Sequence[Conversation], engine:
     tools, choice = resolve_choice(request.tools, request.tool_choice)
     check_choice(choice, capabilities)
     form = check_format(request, capabilities)
-    logprobs = LOGPROBS in request.include
     return Prompt(
         messages=assemble(parts, request.instructions),
         tools=tools,
         choice=choice,
         parallel_tool_calls=request.parallel_tool_calls,
         format=form,
-        sampling=Sampling(
-            temperature=request.temperature,
-            top_p=request.top_p,
-            top_k=request.top_k,
-            min_p=request.min_p,
-            presence_penalty=request.presence_penalty,
-            frequency_penalty=request.frequency_penalty,
-            repeat_penalty=request.repeat_penalty,
-            seed=request.seed,
-            stop=request.stop,
-            top_logprobs=request.top_logprobs if logprobs else None,
-        ),
+        sampling=sampling_of(request),
         max_output_tokens=request.max_output_tokens,
         reasoning_effort=request.reasoning.effort,
         template_kwargs=request.chat_template_kwargs,
         media=frozenset[str]().union(*(part.media for part in parts)),
+    )
+
+
+def sampling_of(request: CreateResponse) -> Sampling:
+    """How the tokens of a request's answer are drawn."""
+    return Sampling(
+        temperature=request.temperature,
+        top_p=request.top_p,
+        top_k=request.top_k,
+        min_p=request.min_p,
+        presence_penalty=request.presence_penalty,
+        frequency_penalty=request.frequency_penalty,
+        repeat_penalty=request.repeat_penalty,
+        seed=request.seed,
+        stop=request.stop,
+        top_logprobs=request.top_logprobs if LOGPROBS in request.include else None,
     )
 
 

@@ -1,0 +1,61 @@
+"""Answers that their clients wait for: whole or as a stream, and at an end when the client leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from antiphon.errors import APIError
+from antiphon.http.exchange import Exchange
+from antiphon.http.leaving import ClientWatch
+from antiphon.http.stream import stream_live
+from antiphon.runtime.live import LiveLog
+
+__all__ = ["Foreground", "answer"]
+
+
+class Foreground(Protocol):
+    """What runs for a client; `refused` is the error that stands for the whole answer, where there is none."""
+
+    live: LiveLog
+    refused: APIError | None
+
+    def leave(self) -> None:
+        """The client left."""
+        ...
+
+    def body(self) -> bytes:
+        """The JSON of the whole answer."""
+        ...
+
+
+async def answer(
+    exchange: Exchange,
+    run: Foreground,
+    task: asyncio.Task[None],
+    keep_alive_seconds: float,
+    *,
+    stream: bool,
+    stays: bool = False,
+) -> None:
+    """Send the whole answer, or its events; what runs in `task` ends when the client leaves, unless it `stays`.
+
+    Raises:
+        APIError: there is no whole answer.
+    """
+    watch = None if stays else ClientWatch(exchange, run.leave)
+    try:
+        if stream:
+            await stream_live(exchange, run.live, keep_alive_seconds)
+        await asyncio.shield(task)
+    except BaseException:
+        if not stays:
+            run.leave()
+        raise
+    finally:
+        if watch is not None:
+            watch.stop()
+    if not stream:
+        if run.refused is not None:
+            raise run.refused
+        await exchange.reply(run.body())
