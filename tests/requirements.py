@@ -2027,6 +2027,11 @@ DIALECTS_A: tuple[Requirement, ...] = (
     ),
     R("prompt:literals:python", "issue 4, 1", "Python's literals are turned into JSON while they are generated."),
     R(
+        "prompt:arguments",
+        "issue 4, 1",
+        "Arguments of a call leave as the JSON text of an object, and the input of a custom tool as bare text.",
+    ),
+    R(
         "prompt:history",
         "issue 4, 1",
         "Past calls and outputs get the ids, names, order and company that the chat template of a family takes.",
@@ -2062,6 +2067,50 @@ CONSTRAINTS: tuple[Requirement, ...] = (
     R("constrain:attack:schema", "faults B2 16, B3 11", "A hostile schema or pattern ends nothing but itself."),
 )
 
+DIALECTS_B: tuple[Requirement, ...] = (
+    R(
+        "prompt:dialect:qwen3-coder",
+        "issue 4, 1",
+        "Calls of Qwen3-Coder are read: a function with a tag for each parameter, with or without its block.",
+    ),
+    R(
+        "prompt:tagged:values",
+        "local-engine 4",
+        "Between tags a string stands bare and all else as JSON, and both come out as JSON of the schema's types.",
+    ),
+    R(
+        "prompt:dialect:no-markup",
+        "issue 4, 1",
+        "No markup of a family reaches the text or the arguments, not even of a call that was cut.",
+    ),
+    R(
+        "prompt:dialect:look-alikes",
+        "issue 4, 1",
+        "What only looks like a call of the family, or names a tool that may not be called, stays text.",
+    ),
+    R(
+        "prompt:dialect:streamed-arguments",
+        "issue 4, 1",
+        "Arguments leave as JSON text while they are generated, whatever the family writes.",
+    ),
+    R(
+        "prompt:dialect:custom-tools",
+        "issue 4, 4",
+        "In every family the input of a custom tool comes out as bare text while it is generated.",
+    ),
+    R("prompt:dialect:cuts", "issue 4, must show 3", "Every split of an answer's text gives the same items."),
+    R(
+        "prompt:dialect:grammar",
+        "issue 4, 2",
+        "What the grammar of a family's calls lets through is read back as calls of declared tools, valid by schema.",
+    ),
+    R(
+        "engine:dialect:forced",
+        "issue 4, must show 1",
+        "On the real llama.cpp, with a random model at temperature 1, every forced call of every family is valid.",
+    ),
+)
+
 REQUIREMENTS: tuple[Requirement, ...] = (
     *WIRE,
     *MACHINE,
@@ -2089,4 +2138,5 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *POSTGRESQL,
     *DIALECTS_A,
     *CONSTRAINTS,
+    *DIALECTS_B,
 )

@@ -40,11 +40,8 @@ def test_outputs_come_in_the_order_of_the_calls() -> None:
 @pytest.mark.requirement("prompt:history")
 def test_calls_one_by_one_each_with_its_output() -> None:
     messages = one_call_each([USER, CALLS, OUT2, LOST, OUT1, USER], text_apart=True)
-    assert [message.role for message in messages] == ["user", "assistant", "assistant", "tool", "assistant"] + [
-        "tool",
-        "tool",
-        "user",
-    ]
+    roles = "user assistant assistant tool assistant tool tool user"
+    assert [message.role for message in messages] == roles.split()
     assert [(m.content, m.reasoning, [c.id for c in m.tool_calls]) for m in messages if m.role == "assistant"] == [
         ("I look.", "Hm.", []),
         ("", "", ["c1"]),

@@ -66,8 +66,11 @@ def test_python_literals_come_out_as_json(value: Any) -> None:
         ("{a: 1}", {"a": 1}),
         ('{"a": 007, "b": +1, "c": .5, "d": 5., "e": 0x1f}', {"a": 7, "b": 1, "c": 0.5, "d": 5.0, "e": 31}),
         ('{"a": "\\u12"}', {"a": "\\u12"}),
+        ('{"a": "\\ud83d\\ude00"}', {"a": "😀"}),
+        ('["\\ud83d", "\\ude00", "\\ud83dx", "\\ud83d\\n", "\\ud83d\\ud83d\\ude00", "\\ud83d\\u12"]',
+         ["\ufffd", "\ufffd", "\ufffdx", "\ufffd\n", "\ufffd😀", "\ufffd\\u12"]),
     ],
-)
+)  # fmt: skip
 def test_sloppy_json_is_mended(text: str, expected: Any) -> None:
     made, rest, sound = read(text)
     assert (json.loads(made), rest, sound) == (expected, "", True)
@@ -125,7 +128,7 @@ def test_what_is_no_value_is_broken_where_it_breaks(text: str, rest: str) -> Non
 
 
 @pytest.mark.requirement("prompt:literals:python")
-@given(text=st.text(alphabet="'\"\\{}[](),: \n10.-+eEaTrueNxuU_=", max_size=40), python=st.booleans(), data=st.data())
+@given(text=st.text(alphabet="'\"\\{}[](),: \n10.-+eEadDTrueNxuU_=", max_size=40), python=st.booleans(), data=st.data())
 def test_cuts_change_nothing_and_what_ends_is_json(text: str, python: bool, data: st.DataObject) -> None:
     places = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=6)))
     reader = LiteralReader(python=python)

@@ -25,6 +25,7 @@ _BODIES: Final = {quote: re.compile(rf"[^{quote}\\\x00-\x1f]+") for quote in "\"
 _PLAIN_ESCAPES: Final = frozenset('"\\/bfnrt')
 _HEX_LENGTHS: Final = {"u": 4, "x": 2, "U": 8}
 _HEX: Final = frozenset("0123456789abcdefABCDEF")
+_REPLACEMENT: Final = "\\ufffd"
 _CLOSERS: Final = {"{": "}", "[": "]", "(": ")"}
 
 _VALUE, _AFTER, _KEY, _COLON = range(4)
@@ -51,6 +52,7 @@ class LiteralReader:
         self._blank = True
         self._emptied = ""
         self._escape: str | None = None
+        self._surrogate = ""
         self.begun = False
         """Whether the first character of the value has been read."""
         self.ended = False
@@ -215,6 +217,7 @@ class LiteralReader:
     def _end_string(self) -> None:
         self._quote = ""
         self._tripled = False
+        self._drop_surrogate()
         self._out.append('"')
         if self._state == _KEY:
             self._state = _COLON
@@ -232,6 +235,7 @@ class LiteralReader:
         if char == "\\":
             self._escape = ""
             return place + 1
+        self._drop_surrogate()
         body = _BODIES[self._quote].match(text, place)
         if body is None:
             self._out.append(encode(char).decode()[1:-1])
@@ -263,6 +267,7 @@ class LiteralReader:
 
     def _flush_quotes(self) -> None:
         if self._quotes:
+            self._drop_surrogate()
             self._out.append(('\\"' if self._quote == '"' else "'") * self._quotes)
             self._quotes = 0
 
@@ -272,6 +277,10 @@ class LiteralReader:
         if escape:
             return self._in_hex(escape, char, place)
         self._escape = None
+        if char == "u":
+            self._escape = char
+            return place + 1
+        self._drop_surrogate()
         if char in _HEX_LENGTHS:
             self._escape = char
         elif char in _PLAIN_ESCAPES:
@@ -291,20 +300,36 @@ class LiteralReader:
     def _in_hex(self, escape: str, char: str, place: int) -> int:
         if char not in _HEX:
             self._escape = None
+            self._drop_surrogate()
             self._out.append("\\\\" + escape)
             return place
         escape += char
         self._escape = escape
         if len(escape) == 1 + _HEX_LENGTHS[escape[0]]:
             self._escape = None
-            digits = escape[1:]
-            if escape[0] != "U":
-                self._out.append("\\u" + digits.rjust(4, "0"))
-            elif int(digits, 16) <= 0x10FFFF and not 0xD800 <= int(digits, 16) <= 0xDFFF:
-                self._out.append(encode(chr(int(digits, 16))).decode()[1:-1])
-            else:
-                self._out.append("\\ufffd")
+            self._character(escape[0], escape[1:])
         return place + 1
+
+    def _character(self, kind: str, digits: str) -> None:
+        point = int(digits, 16)
+        if kind == "U":
+            sound = point <= 0x10FFFF and not 0xD800 <= point <= 0xDFFF
+            self._out.append(encode(chr(point)).decode()[1:-1] if sound else _REPLACEMENT)
+        elif 0xD800 <= point <= 0xDBFF:
+            self._drop_surrogate()
+            self._surrogate = f"\\u{digits}"
+        elif 0xDC00 <= point <= 0xDFFF:
+            self._out.append(f"{self._surrogate}\\u{digits}" if self._surrogate else _REPLACEMENT)
+            self._surrogate = ""
+        else:
+            self._drop_surrogate()
+            self._out.append("\\u" + digits.rjust(4, "0"))
+
+    def _drop_surrogate(self) -> None:
+        # Half a character is none.
+        if self._surrogate:
+            self._surrogate = ""
+            self._out.append(_REPLACEMENT)
 
 
 def _sound_number(word: str) -> str | None:

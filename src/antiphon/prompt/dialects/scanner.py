@@ -7,42 +7,41 @@ be no call, and then the scanner has failed and the caller keeps the text.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final, cast
 
 import msgspec
 
 from antiphon.machine.deltas import ToolCallDelta, ToolCallStart
+from antiphon.prompt.dialects.arguments import ArgumentsReader, custom_input
+from antiphon.prompt.dialects.literals import LiteralReader
 
 __all__ = ["CallScanner"]
 
-_STRING_BODY = re.compile(r'[^"\\]*')
 _SPACE: Final = " \t\r\n"
-_VALUE_STARTS: Final = frozenset('"{[-0123456789tfnTFN')
-_SCALAR: Final = frozenset("+-.0123456789abcdefghijklmnopqrstuvwxyzE")
-_INSIDE: Final = _VALUE_STARTS | _SCALAR | frozenset("}],: \t\r\n")
+_QUOTES: Final = "\"'"
 _NAMES: Final = ("name",)
 _ARGUMENTS: Final = ("arguments", "parameters")
 _KNOWN: Final = frozenset({*_NAMES, *_ARGUMENTS, "type", "id", "function"})
 
-_KEY, _COLON, _VALUE, _COMMA = range(4)
+_OPEN, _KEY, _COLON, _VALUE, _COMMA = range(5)
 
 
 class CallScanner:
-    """One object. `tools` maps each declared name to whether it is a custom tool."""
+    """One object. `tools` maps each declared name to whether it is a custom tool.
 
-    def __init__(self, tools: Mapping[str, bool]) -> None:
+    Of a tool in `apart` an object without arguments begins a call only: its input stands apart from it.
+    """
+
+    def __init__(self, tools: Mapping[str, bool], apart: Collection[str] = ()) -> None:
         self._tools = tools
-        self._phase = _KEY
+        self._apart = apart
+        self._phase = _OPEN
+        self._reader: LiteralReader | ArgumentsReader | None = None
+        self._taken: list[str] = []
         self._key = ""
-        self._value: list[str] = []
-        self._depth = -1  # of the value being read; -1 before the object's own brace
-        self._in_string = False
-        self._escaped = False
         self._name: str | None = None
         self._arguments: str | None = None
-        self._streaming = False
         self._deltas: list[ToolCallStart | ToolCallDelta] = []
         self.started = False
         """Whether the call has begun; from then on the object cannot fail."""
@@ -50,15 +49,20 @@ class CallScanner:
         """Whether the object is no call."""
         self.ended = False
         """Whether the object is complete, or failed."""
+        self.begun_only = False
+        """Whether the input of the call is still to come."""
 
     def feed(self, text: str) -> int:
         """Read on; the result is how many characters were the object's. The rest comes after it."""
         place = 0
         while place < len(text) and not self.ended:
-            place = self._read_string(text, place) if self._in_string else self._read(text, place)
-        if self._streaming:
-            self._send("".join(self._value))
-            self._value.clear()
+            if self._reader is not None:
+                place = self._reader.feed(text, place)
+                self._read_on(self._reader)
+            elif text[place] in _SPACE:
+                place += 1
+            else:
+                place = self._between(text, place)
         return place
 
     def take(self) -> list[ToolCallStart | ToolCallDelta]:
@@ -66,118 +70,76 @@ class CallScanner:
         deltas, self._deltas = self._deltas, []
         return deltas
 
-    def _read_string(self, text: str, place: int) -> int:
-        if self._escaped:
-            self._escaped = False
-            self._value.append(text[place])
-            return place + 1
-        body = _STRING_BODY.match(text, place)
-        end = body.end() if body else place
-        if end == len(text):
-            self._value.append(text[place:])
-            return end
-        self._value.append(text[place : end + 1])
-        if text[end] == "\\":
-            self._escaped = True
-        else:
-            self._in_string = False
-            if self._phase == _KEY:
-                self._end_key()
-            elif self._depth == 0:
-                self._end_value()
-        return end + 1
-
-    def _read(self, text: str, place: int) -> int:
+    def _between(self, text: str, place: int) -> int:
         char = text[place]
         if self._phase == _VALUE:
-            return self._read_value(char, place)
-        if char in _SPACE:
-            return place + 1
-        if self._depth < 0 and char == "{":
-            self._depth = 0
-        elif self._phase == _KEY and char == '"':
-            self._in_string = True
-            self._value = ['"']
+            self._reader = self._value_reader()
+            return place
+        if self._phase == _KEY and char in _QUOTES:
+            self._reader = LiteralReader()
+            return place
+        if self._phase == _OPEN and char == "{":
+            self._phase = _KEY
         elif self._phase == _COLON and char == ":":
             self._phase = _VALUE
-            self._value = []
         elif self._phase == _COMMA and char == ",":
             self._phase = _KEY
-        elif char == "}" and self._phase in (_KEY, _COMMA):
+        elif self._phase in (_KEY, _COMMA) and char == "}":
             self._end_object()
         else:
             self._break()
             return place
         return place + 1
 
-    def _read_value(self, char: str, place: int) -> int:
-        if self._depth == 0:
-            if char in _SPACE and not self._value:
-                return place + 1
-            if char in ",}" or char in _SPACE:
-                if not self._value:
-                    self._break()
-                else:
-                    self._end_value()
-                return place
-            if char not in (_SCALAR if self._value else _VALUE_STARTS):
-                self._break()
-                return place
-            self._begin_value(char)
-        elif char not in _INSIDE:
-            self._break()
-            return place
-        self._value.append(char)
-        if char == '"':
-            self._in_string = True
-        elif char in "{[":
-            self._depth += 1
-        elif char in "}]":
-            self._depth -= 1
-            if self._depth == 0:
-                self._end_value()
-            elif self._depth < 0:
-                self._break()
-        return place + 1
+    def _value_reader(self) -> LiteralReader | ArgumentsReader:
+        if self._key in _ARGUMENTS and self._name is not None and not self.started:
+            return ArgumentsReader(custom=self._tools[self._name])
+        return LiteralReader()
 
-    def _begin_value(self, char: str) -> None:
-        if (
-            char == "{"
-            and self._key in _ARGUMENTS
-            and self._name is not None
-            and not self.started
-            and not self._tools[self._name]
-        ):
-            self._start()
-            self._streaming = True
+    def _read_on(self, reader: LiteralReader | ArgumentsReader) -> None:
+        text = reader.take()
+        if isinstance(reader, ArgumentsReader):
+            if reader.begun and not self.started:
+                self._start()
+            self._send(text)
+        else:
+            self._taken.append(text)
+        if not reader.ended:
+            return
+        self._reader = None
+        if reader.broken:
+            self._break()
+        elif self._phase == _KEY:
+            self._end_key()
+        else:
+            self._phase = _COMMA
+            if isinstance(reader, LiteralReader):
+                self._end_value("".join(self._taken))
+        self._taken.clear()
 
     def _end_key(self) -> None:
-        self._key = _string("".join(self._value)) or ""
+        self._key = _string("".join(self._taken)) or ""
         self._phase = _COLON
         if self._key not in _KNOWN and not self.started:
             self._break()
 
-    def _end_value(self) -> None:
-        value = "".join(self._value)
-        self._phase = _COMMA
-        if self._streaming:
-            self._send(value)
-            self._value = []
-            self._streaming = False
-        elif self._key in _NAMES and not self.started:
+    def _end_value(self, value: str) -> None:
+        if self.started:
+            return
+        if self._key in _NAMES:
             self._name = _string(value)
             if self._name not in self._tools:
                 self._break()
-        elif self._key in _ARGUMENTS and not self.started:
+        elif self._key in _ARGUMENTS:
             self._arguments = value
-        elif self._key == "function" and not self.started:
+        elif self._key == "function":
             self._function(value)
 
     def _function(self, value: str) -> None:
         # Some models write the whole of chat completions' form: {"type": "function", "function": {"name": …}}.
         try:
             body: Any = msgspec.json.decode(value)
-        except msgspec.DecodeError:
+        except msgspec.DecodeError:  # a number beyond all bounds
             self._break()
             return
         name = body if isinstance(body, str) else None
@@ -199,13 +161,17 @@ class CallScanner:
         if self._name is None:
             self.failed = True
             return
+        if self._arguments is None and self._name in self._apart:
+            self._start()
+            self.begun_only = True
+            return
         arguments = self._arguments or "{}"
         if arguments.startswith('"'):
-            arguments = _string(arguments) or arguments
-        elif arguments == "null":
+            arguments = _string(arguments) or "{}"
+        elif not arguments.startswith("{"):
             arguments = "{}"
         self._start()
-        self._send(_custom_input(arguments) if self._tools[self._name] else arguments)
+        self._send(custom_input(arguments) if self._tools[self._name] else arguments)
 
     def _start(self) -> None:
         assert self._name is not None  # noqa: S101 - callers have checked
@@ -222,20 +188,4 @@ class CallScanner:
 
 
 def _string(value: str) -> str | None:
-    try:
-        decoded: Any = msgspec.json.decode(value)
-    except msgspec.DecodeError:
-        return None
-    return decoded if isinstance(decoded, str) else None
-
-
-def _custom_input(arguments: str) -> str:
-    try:
-        body: Any = msgspec.json.decode(arguments)
-    except msgspec.DecodeError:
-        return arguments
-    if isinstance(body, dict):
-        inner = cast("dict[str, Any]", body)
-        if isinstance(inner.get("input"), str):
-            return inner["input"]
-    return arguments
+    return msgspec.json.decode(value, type=str) if value.startswith('"') else None
