@@ -161,3 +161,20 @@ async def test_a_run_whose_log_breaks_is_ended_from_what_is_durable(monkeypatch:
         assert (await ended(store, (await running(store))))["status"] == "failed"
         assert not api.service._runs
         assert (api.service.admission.running, api.service.workers.running) == (0, 0)
+
+
+@requirement("strays:stop")
+async def test_a_stop_in_the_middle_of_a_takeover_leaves_the_response_to_the_next_owner():
+    store, gate = UnsteadyStore(shared=True), Gate()
+    name = new_id("resp")
+    async with served(store, SHARED) as api:
+        store.around["finish_response"] = gate
+        await store.create_response(OURS, NewResponse(name, None, "in_progress", 1, snapshot(name), (), owner="gone"))
+        await gate.entered.wait()
+        await api.service.close()
+        assert api.service._takeover is not None
+        assert api.service._takeover.strays._task is None
+    store.around.clear()
+    assert store._owners == {}
+    async with served(store, SHARED):
+        assert (await ended(store, name))["error"]["code"] == "server_restarted"

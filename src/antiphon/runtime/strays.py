@@ -48,17 +48,19 @@ class Strays:
         self._take_over = take_over
         self._found: dict[tuple[str, str], _Stray] = {}
         self._task: asyncio.Task[None] | None = None
+        self._stopped = False
 
     def add(self, scope: Scope, response_id: str, error: ResponseError | None) -> None:
         """See to a response soon; it ends, if it does, as failed, or without an error as cancelled."""
-        if len(self._found) < MOST:
-            stray = _Stray(scope, error, time.monotonic() + LATE_SECONDS)
-            self._found.setdefault((scope.tenant, response_id), stray)
+        if self._stopped or len(self._found) >= MOST:
+            return
+        self._found.setdefault((scope.tenant, response_id), _Stray(scope, error, time.monotonic() + LATE_SECONDS))
         if self._task is None:
             self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
         """Stop; what is left is seen to by the next owner."""
+        self._stopped = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
