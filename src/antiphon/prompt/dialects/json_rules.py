@@ -1,0 +1,44 @@
+"""Grammars of calls whose arguments stand as JSON. Pure."""
+
+from __future__ import annotations
+
+from antiphon.prompt.dialects.base import MOST_CALLS, callable_tools, tool_schema
+from antiphon.prompt.lark import Lark
+from antiphon.prompt.prompt import Prompt
+from antiphon.protocol.json import encode
+from antiphon.protocol.tools import CustomTool, FunctionTool
+
+__all__ = ["arguments_of", "in_row", "object_call", "tools_to_call"]
+
+
+def tools_to_call(prompt: Prompt) -> list[FunctionTool | CustomTool]:
+    """The tools that may be called now, in the order of their declaration."""
+    allowed = callable_tools(prompt)
+    return [tool for tool in prompt.tools if tool.name in allowed]
+
+
+def arguments_of(tool: FunctionTool | CustomTool, place: int, lark: Lark) -> str:
+    """The name of the rule for a tool's arguments; `place` is that of the tool among those that may be called.
+
+    Raises:
+        InvalidRequestError: the parameters are too large (M12), or are not an object.
+    """
+    return lark.rule(f"arguments{place}", lark.json(tool_schema(tool)))
+
+
+def object_call(prompt: Prompt, lark: Lark, *, arguments: str, tail: str = "") -> str:
+    """The name of the rule for one call as an object of a name and arguments; `arguments` is what the object calls
+    them, `tail` the body for more members behind them.
+    """
+    calls: list[str] = []
+    for place, tool in enumerate(tools_to_call(prompt)):
+        head = f'{{"name": {encode(tool.name).decode()}, "{arguments}": '
+        calls.append(f"{lark.literal(head)} {arguments_of(tool, place, lark)}")
+    return lark.rule("call", f"{lark.any_of(calls)} {tail + ' ' if tail else ''}{lark.literal('}')}")
+
+
+def in_row(prompt: Prompt, first: str, following: str, between: str = "") -> str:
+    """The body for a call and, where calls may be parallel, for more of them; `between` is the body between two."""
+    if not prompt.parallel_tool_calls:
+        return first
+    return f"{first} ({f'{between} {following}' if between else following}){{0,{MOST_CALLS - 1}}}"
