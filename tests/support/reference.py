@@ -50,6 +50,7 @@ HEADINGS: Mapping[str, str] = {
     "OUTBOUND": "Requests to elsewhere",
     "IDEMPOTENCY": "Requests that are sent again",
     "COMPACTION": "Compaction and counting",
+    "DIALECTS_B": "Prompts and tool calls",
 }
 
 

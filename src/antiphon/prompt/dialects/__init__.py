@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from antiphon.prompt.dialects.base import Dialect, Splitter, TurnParser
 from antiphon.prompt.dialects.generic import Generic
 from antiphon.prompt.dialects.hermes import Hermes
+from antiphon.prompt.dialects.mistral import Mistral
 from antiphon.prompt.dialects.parser import CallParser
 from antiphon.prompt.dialects.pieces import Piece
+from antiphon.prompt.dialects.qwen3_coder import Qwen3Coder
 
 __all__ = ["DIALECTS", "CallParser", "Dialect", "Piece", "Splitter", "TurnParser", "detect", "named"]
 
-DIALECTS: Mapping[str, type[Dialect]] = {kind.name: kind for kind in (Hermes, Generic)}
+_BY_TEMPLATE: Sequence[type[Dialect]] = (
+    Qwen3Coder,
+    Mistral,
+    Hermes,
+)
+"""The dialects that a template can be known by; the first that fits is taken."""
+
+DIALECTS: Mapping[str, type[Dialect]] = {kind.name: kind for kind in (*_BY_TEMPLATE, Generic)}
 """Every dialect by its name."""
 
 
@@ -22,13 +31,13 @@ def detect(template: str, caps: Mapping[str, bool]) -> Dialect:
     A template whose form of calls is unknown gets the generic dialect, also when it could show tools: its own form
     could not be read back.
     """
-    return Hermes() if Hermes.fits(template, caps) else Generic()
+    return next((kind for kind in _BY_TEMPLATE if kind.fits(template, caps)), Generic).of(template, caps)
 
 
-def named(name: str) -> Dialect:
-    """The dialect of this name.
+def named(name: str, template: str = "", caps: Mapping[str, bool] | None = None) -> Dialect:
+    """The dialect of this name, in the form that the template has.
 
     Raises:
         KeyError: there is none.
     """
-    return DIALECTS[name]()
+    return DIALECTS[name].of(template, caps or {})
