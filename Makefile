@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup serve test check bench faults codex node-packages docs lock clean
+.PHONY: setup serve test check bench faults scale codex node-packages docs lock clean
 
 setup: $(STAMP)
 	@$(BIN)/antiphon models pull smollm2 --quiet-if-present
@@ -34,6 +34,10 @@ bench: setup
 faults: setup
 	$(BIN)/python -m tests.kills --store sqlite --kills 200 $(ARGS)
 	$(BIN)/python -m tests.kills --store postgres --kills 60 $(ARGS)
+
+# A server over 100,000 stored responses: memory, look-ups, start and sweep (some 5 minutes, 2 GB of temporary files).
+scale: setup
+	$(BIN)/python -m tests.scale $(ARGS)
 
 # Runs of the Codex CLI, whose package is 424 MB.
 codex: setup

@@ -1846,6 +1846,12 @@ SCALE: tuple[Requirement, ...] = (
         "While another program locks the file, requests wait for five seconds at most, and then are 503.",
     ),
     R(
+        "scale:sqlite",
+        "faults B2 8",
+        "Memory, look-ups, start and sweep keep their bounds over a large file; `make scale` fills 100,000.",
+    ),
+    R("scale:memory", "faults B2 8", "The memory store does not grow with what went through it, and stays as quick."),
+    R(
         "fault:leaks",
         "faults B3 21",
         "Thousands of streams that were left, cancelled or read for a moment leave no file, task, run or reader.",
@@ -2021,6 +2027,11 @@ POSTGRESQL: tuple[Requirement, ...] = (
 )
 
 DIALECTS_A: tuple[Requirement, ...] = (
+    R(
+        "prompt:dialect:mistral",
+        "issue 4, 1",
+        "Mistral's calls are read in the older and the newer form, with ids or without, and ids have nine characters.",
+    ),
     R(
         "prompt:literals:json",
         "issue 4, 1",

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import time
 from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -38,8 +39,8 @@ from antiphon.store.sqlite_rows import FORMAT, IN, OUT, stored_response
 
 __all__ = ["SQLiteStore"]
 
-_SWEEP_STEP = 50
-"""Rows that a sweep removes in one transaction, for which requests wait; each may have a long log."""
+_SWEEP_STEP = 20
+"""Rows that a sweep removes in one transaction, which a write may have to wait for; each may have a long log."""
 
 _TURNS_A_READ = 32
 _BATCHES_A_READ = 32
@@ -206,10 +207,14 @@ class SQLiteStore(SQLiteConversations, SQLiteRegisters, Store):
             await self._write(rows.ledger.write_uses, heavy=True)
         # In steps, so that requests need not wait for all of it.
         for step in self._sweeps(now):
-            found = _SWEEP_STEP
-            while found >= _SWEEP_STEP:
+            while True:
+                began = time.monotonic()
                 found, gone = await self._write(step, heavy=True)
                 removed += gone
+                if found < _SWEEP_STEP:
+                    break
+                # For as long as the step took: what came meanwhile is not to share a transaction with the next one.
+                await asyncio.sleep(time.monotonic() - began)
         return removed
 
     def _sweeps(self, now: float) -> list[Callable[[], tuple[int, int]]]:
