@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.errors import APIError, ConfigurationError, ConflictError, InternalError, UnavailableError
+from antiphon.store import sqlite
 from antiphon.store.base import SERVER, ApiKey, IdempotencyRecord, NewDelivery, StoredItem, StoreLimits
 from antiphon.store.sqlite import SQLiteStore
 from antiphon.store.sqlite_ledger import Ledger
@@ -170,7 +171,7 @@ async def test_old_logs_records_and_conversations_go_in_steps(path: Path) -> Non
     clock.now += 61
     told = await statements(store, lambda: store.sweep(clock()))
     # One look for responses that have expired, and for each of the others steps and one that finds nothing.
-    assert told.count("COMMIT") == 1 + 3 * (450 // 50 + 1)
+    assert told.count("COMMIT") == 1 + 3 * (450 // sqlite._SWEEP_STEP + 1)
     assert rows_of(store, "event_batches") == 0
     assert rows_of(store, "idempotency") == 0
     assert rows_of(store, "conversations") == 0
