@@ -2077,6 +2077,31 @@ CONSTRAINTS: tuple[Requirement, ...] = (
         "A hostile grammar is a fault within its time, and holds up nothing.",
     ),
     R("constrain:attack:schema", "faults B2 16, B3 11", "A hostile schema or pattern ends nothing but itself."),
+    R(
+        "constrain:limits",
+        "M12",
+        "A schema has at most 64 KiB, 32 levels and 64 references; more is a 400 that names its place.",
+    ),
+    R(
+        "constrain:schema:strict",
+        "responses-api 6.4",
+        "All of the strict subset is held to: enums, alternatives, definitions, recursion, patterns, formats, bounds, and the order of keys.",
+    ),
+    R(
+        "constrain:schema:rest",
+        "issue 4, 2",
+        "What a grammar cannot express is left out of it, so that the rest still binds.",
+    ),
+    R(
+        "constrain:schema:ends",
+        "issue 4, 2",
+        "Under a schema no spaces, no unnamed properties and no nesting go on for ever.",
+    ),
+    R(
+        "constrain:arguments",
+        "issue 4, 2",
+        "The arguments of a tool are one object, or parameters that stand alone for forms that are not JSON.",
+    ),
 )
 
 DIALECTS_B: tuple[Requirement, ...] = (
@@ -2084,6 +2109,11 @@ DIALECTS_B: tuple[Requirement, ...] = (
         "prompt:dialect:qwen3-coder",
         "issue 4, 1",
         "Calls of Qwen3-Coder are read: a function with a tag for each parameter, with or without its block.",
+    ),
+    R(
+        "prompt:dialect:glm",
+        "issue 4, 1",
+        "Calls of GLM are read: keys and values in turn, each between tags, on lines of their own or not.",
     ),
     R(
         "prompt:tagged:values",
