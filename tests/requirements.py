@@ -2033,6 +2033,16 @@ DIALECTS_A: tuple[Requirement, ...] = (
         "Mistral's calls are read in the older and the newer form, with ids or without, and ids have nine characters.",
     ),
     R(
+        "prompt:dialect:kimi",
+        "issue 4, 1",
+        "Kimi's sections of calls are read, with or without their frame; ids count as the template counts.",
+    ),
+    R(
+        "prompt:dialect:deepseek",
+        "issue 4, 1",
+        "DeepSeek's calls are read, arguments bare or as a block of code, also where a distilled model misspells.",
+    ),
+    R(
         "prompt:literals:json",
         "issue 4, 1",
         "Arguments in sound JSON leave byte for byte as they come; what is meant beyond doubt is mended on the way.",

@@ -25,6 +25,21 @@ _MISTRAL = dict.fromkeys(
     ),
     CONTROL,
 )
+_KIMI_CALLS = (
+    *("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>"),
+    *("<|tool_call_argument_begin|>", "<|tool_call_end|>"),
+)
+_KIMI = dict.fromkeys(
+    ("[BOS]", "<|im_system|>", "<|im_user|>", "<|im_assistant|>", "<|im_middle|>", "<|im_end|>", *_KIMI_CALLS), CONTROL
+)
+_DEEPSEEK = dict.fromkeys(("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"), CONTROL) | dict.fromkeys(
+    (
+        *("<｜User｜>", "<｜Assistant｜>", "<think>", "</think>", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"),
+        *("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>", "<｜tool▁output▁begin｜>"),
+        *("<｜tool▁output▁end｜>", "<｜tool▁outputs▁begin｜>", "<｜tool▁outputs▁end｜>"),
+    ),
+    USER_DEFINED,
+)
 
 
 def _kinds(kind: int, *texts: str) -> dict[str, int]:
@@ -47,7 +62,21 @@ class Family:
         return (_TEMPLATES / self.template).read_text(encoding="utf-8")
 
 
+_GLM = _kinds(
+    CONTROL, "<|endoftext|>", "[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"
+) | _kinds(USER_DEFINED, "<think>", "</think>")
+_GLM_TAGS = ("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")
+
 FAMILIES: Mapping[str, Family] = {
+    "glm": Family("glm", "glm.jinja", _GLM | _kinds(USER_DEFINED, *_GLM_TAGS), end="<|user|>"),
+    "glm_control": Family("glm", "glm.jinja", _GLM | _kinds(CONTROL, *_GLM_TAGS), end="<|user|>"),
+    "deepseek": Family("deepseek", "deepseek.jinja", _DEEPSEEK, "<｜end▁of▁sentence｜>"),
+    "deepseek_r1": Family("deepseek", "deepseek_r1.jinja", _DEEPSEEK, "<｜end▁of▁sentence｜>"),
+    "deepseek_control": Family(
+        "deepseek", "deepseek.jinja", dict.fromkeys(_DEEPSEEK, CONTROL), "<｜end▁of▁sentence｜>"
+    ),
+    "kimi": Family("kimi", "kimi.jinja", _KIMI),
+    "kimi_by_id": Family("kimi", "kimi_by_id.jinja", _KIMI),
     "mistral": Family("mistral", "mistral.jinja", _MISTRAL, "</s>"),
     "mistral_ids": Family("mistral", "mistral_ids.jinja", _MISTRAL, "</s>"),
     "mistral_array": Family("mistral", "mistral_array.jinja", _MISTRAL, "</s>"),

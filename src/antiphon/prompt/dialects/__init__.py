@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from antiphon.prompt.dialects.base import Dialect, Splitter, TurnParser
+from antiphon.prompt.dialects.deepseek import DeepSeek
 from antiphon.prompt.dialects.generic import Generic
+from antiphon.prompt.dialects.glm import Glm
 from antiphon.prompt.dialects.hermes import Hermes
+from antiphon.prompt.dialects.kimi import Kimi
 from antiphon.prompt.dialects.mistral import Mistral
 from antiphon.prompt.dialects.parser import CallParser
 from antiphon.prompt.dialects.pieces import Piece
@@ -16,7 +19,10 @@ __all__ = ["DIALECTS", "CallParser", "Dialect", "Piece", "Splitter", "TurnParser
 
 _BY_TEMPLATE: Sequence[type[Dialect]] = (
     Qwen3Coder,
+    Glm,
     Mistral,
+    Kimi,
+    DeepSeek,
     Hermes,
 )
 """The dialects that a template can be known by; the first that fits is taken."""

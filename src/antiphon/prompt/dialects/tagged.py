@@ -108,7 +108,7 @@ class TaggedScanner:
         return place
 
     def _name_end(self, rest: str, place: int) -> int | None:
-        """Where the body begins if the name ends at this place; -1 where it does not, None where more text must tell."""
+        """Where the body begins if the name ends at this place; -1 where not, None where more text must tell."""
         if self._tags.close_name:
             if rest.startswith(self._tags.close_name, place):
                 return place + len(self._tags.close_name)

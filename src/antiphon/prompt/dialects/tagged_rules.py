@@ -74,7 +74,7 @@ class _Rules:
             # What follows may be taken for more of the input, so nothing has to.
             end = self._close() + tags.close_call + self._newline + tags.close_block
             text = lark.rule(f"{name}_input", bare_input(tool))
-            return lark.rule(name, f"{self._opening(INPUT)} {text} ({lark.marked(end)})?")
+            return lark.rule(name, f"{self._gap} {self._opening(INPUT)} {text} ({lark.marked(end)})?".lstrip())
         arguments = Arguments(tool_parameters(tool))
         parts = [self._gap]
         for place, parameter in enumerate(arguments.parameters):
