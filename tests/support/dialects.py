@@ -14,8 +14,21 @@ from antiphon.prompt.dialects import Dialect, Piece, named
 from antiphon.prompt.lark import Lark
 from antiphon.prompt.prompt import ChatMessage, Prompt, ResolvedChoice
 from antiphon.protocol.tools import CustomTool, FunctionTool
+from support.grammar_walk import complaints, walk
 
-__all__ = ["TOOLS", "arguments_of", "check_calls", "cuts", "folded", "grammar", "parse", "pieces_of", "prompt_of"]
+__all__ = [
+    "TOOLS",
+    "arguments_of",
+    "check_bound",
+    "check_calls",
+    "cuts",
+    "folded",
+    "grammar",
+    "parse",
+    "pieces_of",
+    "prompt_of",
+    "read",
+]
 
 TOOLS: Sequence[FunctionTool | CustomTool] = (
     FunctionTool(
@@ -114,10 +127,35 @@ def cuts(data: st.DataObject, text: str) -> list[str]:
     return [text[a:b] for a, b in zip([0, *places], [*places, len(text)], strict=True)]
 
 
-def grammar(name: str, prompt: Prompt, *, opened: str = "") -> str:
+def read(dialect: Dialect, texts: Sequence[str] | str, prompt: Prompt | None = None) -> list[Any]:
+    """What a dialect in a form of its own makes of an answer: text as strings, calls as (name, arguments)."""
+    parts = [texts] if isinstance(texts, str) else texts
+    return folded(pieces_of(dialect, parts, prompt or prompt_of()))
+
+
+def check_bound(dialect: Dialect, prompt: Prompt, *, opened: str = "", walks: int = 30) -> set[str]:
+    """Fail unless what the grammar of calls lets through is read back as calls with valid arguments, however it is cut.
+
+    The result is the names of the tools that were called.
+    """
+    made = grammar(dialect, prompt, opened=opened)
+    assert complaints(made) == []
+    texts = [text for seed in range(walks) if (text := walk(made, seed)) is not None]
+    assert len(texts) > walks * 2 / 3
+    names: set[str] = set()
+    for text in texts:
+        items = read(dialect, opened + text, prompt)
+        check_calls(items)
+        assert prompt.parallel_tool_calls or len(items) == 1
+        assert read(dialect, list(opened + text), prompt) == items
+        names |= {item[0] for item in items}
+    return names
+
+
+def grammar(dialect: Dialect | str, prompt: Prompt, *, opened: str = "") -> str:
     """The grammar of a turn of calls."""
     lark = Lark()
-    rule = named(name).calls(prompt, lark, opened=opened)
+    rule = (named(dialect) if isinstance(dialect, str) else dialect).calls(prompt, lark, opened=opened)
     assert rule is not None
     return lark.text(rule)
 
