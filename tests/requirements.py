@@ -2112,6 +2112,42 @@ CONSTRAINTS: tuple[Requirement, ...] = (
         "issue 4, 2",
         "The arguments of a tool are one object, or parameters that stand alone for forms that are not JSON.",
     ),
+    R(
+        "constrain:grammar:forced",
+        "issue 4, 2",
+        "Under a forced choice a turn is calls of the tools that may be called, and nothing else.",
+    ),
+    R(
+        "constrain:grammar:parallel",
+        "M10",
+        "Where calls may not be parallel a grammar allows one, else no more than 16.",
+    ),
+    R(
+        "constrain:grammar:thinking",
+        "issue 4, 1",
+        "Thinking before a forced call or an object is a rule of the grammar, where the template knows it.",
+    ),
+    R(
+        "constrain:grammar:control",
+        "local-engine 2a",
+        "Markers that are control tokens are written as tokens, and texts that look like them are spelled out.",
+    ),
+    R(
+        "constrain:grammar:format",
+        "issue 4, 3",
+        "An output format binds the whole answer; with tools in `auto` it is a call or the object.",
+    ),
+    R("constrain:grammar:choice-wins", "issue 4, 2", "A forced choice beats an output format."),
+    R(
+        "constrain:grammar:opened",
+        "issue 4, 2",
+        "Behind the opening of a call a grammar goes on with calls of declared tools.",
+    ),
+    R(
+        "constrain:custom:lark",
+        "issue 4, 4",
+        "The input of a custom tool with a Lark grammar stands as it is, where the grammar binds it, and is read back.",
+    ),
 )
 
 DIALECTS_B: tuple[Requirement, ...] = (

@@ -9,11 +9,20 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from antiphon.errors import InvalidRequestError
-from antiphon.prompt.schema import EVERYTHING, Expressed, Schema, express
+from antiphon.prompt.lark import Lark
+from antiphon.prompt.schema import Expressed, Schema, express
 from antiphon.protocol.json import quoted
 from antiphon.protocol.tools import CustomTool, FunctionTool
 
-__all__ = ["CUSTOM_INPUT", "NO_ARGUMENTS", "Parameter", "custom_format", "express_arguments", "parameters_of"]
+__all__ = [
+    "CUSTOM_INPUT",
+    "NO_ARGUMENTS",
+    "Parameter",
+    "bare_input",
+    "custom_format",
+    "express_arguments",
+    "parameters_of",
+]
 
 CUSTOM_INPUT: dict[str, Any] = {
     "type": "object",
@@ -45,7 +54,18 @@ def custom_format(tool: CustomTool) -> tuple[str, str]:
     return str(inner.get("syntax")), str(inner.get("definition"))
 
 
-def express_arguments(tool: FunctionTool | CustomTool, path: str = "tools", *, level: int = EVERYTHING) -> Expressed:
+def bare_input(tool: CustomTool) -> str:
+    """The body of a rule for a custom tool's input where it stands as it is, in no JSON string.
+
+    A grammar may take in whatever follows the input, as long as it matches; so nothing should have to.
+    """
+    syntax, definition = custom_format(tool)
+    if syntax == "lark":
+        return Lark.nested(definition)
+    return Lark.regex(definition if syntax == "regex" else "(?s:.*)")
+
+
+def express_arguments(tool: FunctionTool | CustomTool, path: str = "tools") -> Expressed:
     """The expressible part of a tool's parameters; its root is an object and no reference.
 
     Raises:
@@ -65,7 +85,7 @@ def express_arguments(tool: FunctionTool | CustomTool, path: str = "tools", *, l
             param=path,
             code="invalid_function_parameters",
         )
-    made = express({"type": "object"} | given | {"type": "object"}, path, level=level)
+    made = express({"type": "object"} | given | {"type": "object"}, path)
     defs: Schema = made.schema.get("$defs", {})
     root = _resolved(made.schema, defs)
     if root.get("type") != "object":

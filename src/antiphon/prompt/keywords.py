@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final, cast
 
 from antiphon.protocol.json import encode
@@ -20,6 +20,7 @@ __all__ = [
     "names_in",
     "required_names",
     "schemas_in",
+    "without",
 ]
 
 Schema = dict[str, Any]
@@ -64,6 +65,25 @@ def schemas_in(node: Schema) -> Iterator[Any]:
     for key in _SINGLE:
         if isinstance(node.get(key), dict):
             yield node[key]
+
+
+def without(node: Schema, dropped: Collection[str]) -> Schema:
+    """The schema without these keywords, in schemas within it too."""
+    made: Schema = {}
+    for key, value in node.items():
+        if key in dropped:
+            continue
+        if key in _MANY and isinstance(value, dict):
+            made[key] = {name: _without(part, dropped) for name, part in cast("Schema", value).items()}
+        elif (key in _LISTS or key == "items") and isinstance(value, list):
+            made[key] = [_without(part, dropped) for part in cast("list[Any]", value)]
+        else:
+            made[key] = _without(value, dropped) if key in _SINGLE else value
+    return made
+
+
+def _without(part: Any, dropped: Collection[str]) -> Any:
+    return without(cast("Schema", part), dropped) if isinstance(part, dict) else part
 
 
 def anchors(root: Schema) -> Iterator[tuple[str, str]]:

@@ -17,8 +17,21 @@ __all__ = ["HEADER", "Lark"]
 HEADER = "%llguidance {}\n"
 """What marks a grammar as llguidance's for llama.cpp."""
 
-_SPACING = {"x-guidance": {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}}
-"""Where a JSON value may have a space, and nowhere more than one: else a model may write spaces for ever."""
+_SPELLED_HEADER = '%llguidance {"no_forcing": true}\n'
+"""The same for a grammar in which a text looks like a control token.
+
+llguidance would take the token where only that text can follow, and then not accept it.
+"""
+
+_SPACING = {"x-guidance": {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}}
+"""Where a JSON value has a space, and nowhere more than one: else a model may write spaces for ever.
+
+The separators are no expressions: the llguidance within llama.cpp takes them as they stand.
+"""
+
+
+_UNQUOTED = re.compile(r"\\.|[/\n\r]", re.DOTALL)
+_QUOTED = {"/": "\\/", "\n": "\\n", "\r": "\\r", "\\\n": "\\n"}
 
 
 class Lark:
@@ -71,6 +84,16 @@ class Lark:
             body["$defs"] = defs
         return f"%json {encode({**body, **_SPACING}).decode()}"
 
+    @staticmethod
+    def nested(definition: str) -> str:
+        """A grammar within this one, with names of its own. It must have been checked by itself."""
+        return f"%lark {{\n{definition}\n}}"
+
+    @staticmethod
+    def regex(expression: str) -> str:
+        """A text that matches a regular expression as a whole."""
+        return "/" + _UNQUOTED.sub(lambda found: _QUOTED.get(found.group(), found.group()), expression) + "/"
+
     def rule(self, name: str, body: str) -> str:
         """Add a rule; its name, to be used in others.
 
@@ -84,7 +107,9 @@ class Lark:
     def text(self, start: str) -> str:
         """The grammar that begins with this body."""
         rules = [f"{name}: {body}" for name, body in self._rules.items()]
-        return HEADER + "\n".join([f"start: {start}", *rules]) + "\n"
+        text = "\n".join([f"start: {start}", *rules]) + "\n"
+        spelled = self._tokens is not None and self._tokens.search(text)
+        return (_SPELLED_HEADER if spelled else HEADER) + text
 
 
 def _with_definitions_outside(node: Any, names: Mapping[str, str], defs: dict[str, Any]) -> Any:

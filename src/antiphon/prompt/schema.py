@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 from msgspec import Struct
 
 from antiphon.errors import InvalidRequestError
+from antiphon.prompt.formats import FORMATS
 from antiphon.prompt.keywords import (
     BOUNDS,
     IN_PLACE,
@@ -29,7 +30,7 @@ from antiphon.prompt.keywords import (
 )
 from antiphon.protocol.json import encode, quoted
 
-__all__ = ["EVERYTHING", "WITHOUT_PATTERNS", "WITHOUT_RANGES", "Expressed", "Schema", "check_schema", "express"]
+__all__ = ["Expressed", "Schema", "check_schema", "express"]
 
 MAX_BYTES: Final = 64 * 1024
 """Bytes of a schema as compact JSON (M12)."""
@@ -40,12 +41,6 @@ MAX_DEPTH: Final = 32
 MAX_REFERENCES: Final = 64
 """`$ref`s in one schema (M12)."""
 
-EVERYTHING: Final = 0
-WITHOUT_PATTERNS: Final = 1
-WITHOUT_RANGES: Final = 2
-"""Levels of what is expressed, for a schema that llguidance refuses at the one before: all that it is known to read;
-that without regular expressions; also without bounds of numbers, formats, and counts of properties."""
-
 _ANY_LEVELS: Final = 16
 """How deep a value may nest of which a schema says nothing."""
 
@@ -55,9 +50,9 @@ _MOST_COUNT: Final = 10**9
 
 _TYPES: Final = ("object", "array", "string", "number", "integer", "boolean", "null")
 _COUNTS: Final = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
-_FORMATS: Final = frozenset(
-    {"date-time", "date", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"}
-)
+_FORMATS: Final = frozenset({"date", "duration", "ipv4", "ipv6", "uuid", "uri"})
+"""Formats that llguidance reads itself."""
+
 _CHECKED_FORMATS: Final = frozenset(
     {
         "idn-email",
@@ -132,25 +127,22 @@ def check_schema(schema: Mapping[str, Any], path: str) -> None:
         raise _too_large(path, f"at most {MAX_REFERENCES} references are supported")
 
 
-def express(schema: Mapping[str, Any], path: str = "schema", *, level: int = EVERYTHING) -> Expressed:
+def express(schema: Mapping[str, Any], path: str = "schema") -> Expressed:
     """The largest part of a schema that a grammar can hold an answer to.
-
-    `level` is one of those above.
 
     Raises:
         InvalidRequestError: the schema is too large (M12), or a reference in it leads round in a circle.
     """
     check_schema(schema, path)
-    return _Expression(dict(schema), path, level).whole()
+    return _Expression(dict(schema), path).whole()
 
 
 class _Expression:
     """One schema on its way to a grammar."""
 
-    def __init__(self, root: Schema, path: str, level: int) -> None:
+    def __init__(self, root: Schema, path: str) -> None:
         self._root = root
         self._path = path
-        self._level = level
         self._complete = True
         self._names: dict[tuple[str, bool], str] = {}
         self._waiting: list[tuple[str, Any, bool]] = []
@@ -239,11 +231,11 @@ class _Expression:
         elif key in (*BOUNDS, "multipleOf"):
             self._bound(key, value, given, made)
         else:
-            self._text(key, value, made)
+            self._text(key, value, given, made)
 
     def _members(self, key: str, value: Any, combined: bool, made: Schema) -> None:
         members = cast("Schema", value) if isinstance(value, dict) else None
-        if members is None or (key == "patternProperties" and not all(self._readable(name) for name in members)):
+        if members is None or (key == "patternProperties" and not all(_readable(name) for name in members)):
             self._complete = False
         else:
             made[key] = {name: self._walk(part, combined) for name, part in members.items()}
@@ -261,7 +253,7 @@ class _Expression:
         number = int(value) if isinstance(value, float) and value.is_integer() else value
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= _MOST_COUNT:
             self._complete = False
-        elif key.endswith("Properties") and (self._level == WITHOUT_RANGES or not countable(given)):
+        elif key.endswith("Properties") and not countable(given):
             self._complete = self._complete and key == "minProperties" and number <= len(required_names(given))
         else:
             made[key] = number
@@ -272,48 +264,48 @@ class _Expression:
             value = given.get("minimum" if key == "exclusiveMinimum" else "maximum")
         if value is False and key.startswith("exclusive"):
             return
-        if self._level == WITHOUT_RANGES:
-            self._complete = False
-            return
         most = _MOST_INTEGER if given.get("type") == "integer" else _MOST_NUMBER
         if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > most:
             self._complete = False
         else:
             made[key] = value
 
-    def _text(self, key: str, value: Any, made: Schema) -> None:
+    def _text(self, key: str, value: Any, given: Schema, made: Schema) -> None:
         if not isinstance(value, str):
             self._complete = False
         elif key == "pattern":
-            if self._readable(value):
+            if _readable(value):
                 made[key] = value
             else:
                 self._complete = False
-        elif value in _FORMATS and self._level <= WITHOUT_PATTERNS:
+        elif value in FORMATS:
+            if "pattern" in given:
+                made.setdefault("allOf", []).append({"pattern": FORMATS[value]})
+            else:
+                made["pattern"] = FORMATS[value]
+        elif value in _FORMATS:
             made[key] = value
-        elif value in _FORMATS or value in _CHECKED_FORMATS:
+        elif value in _CHECKED_FORMATS:
             self._complete = False
-
-    def _readable(self, pattern: str) -> bool:
-        return self._level == EVERYTHING and not any(sign in pattern for sign in _UNREADABLE)
 
     def _closed(self, made: Schema, given: Schema) -> Schema:
         """What is open in a schema that stands alone, closed: of one type, and with an end."""
         kinds = made.get("type")
-        if kinds is None and not {"enum", "const", *IN_PLACE} & made.keys():
+        if kinds is None and not {"enum", "const"} & made.keys():
             kinds = list(dict.fromkeys(KIND_OF[key] for key in made if key in KIND_OF))
             if "format" in made and not kinds:
                 kinds = ["string"]
             if not kinds:
-                return {}
+                return made if {*IN_PLACE} & made.keys() else {}
             kinds = kinds[0] if len(kinds) == 1 else kinds
             made = {"type": kinds, **made}
         listed = [kinds] if isinstance(kinds, str) else kinds or []
         if "object" in listed and not {"enum", "const"} & made.keys():
             self._close_object(made, given)
         if "array" in listed and not {"items", "enum", "const", *IN_PLACE} & made.keys():
-            # After the items that are named nothing more is expected.
-            made["items"] = False if made.get("prefixItems") else self._anything(combined=False)
+            # After the items that are named nothing more is expected, unless it must be there.
+            whole = len(made.get("prefixItems") or ()) >= max(1, made.get("minItems", 0))
+            made["items"] = False if whole else self._anything(combined=False)
         return made
 
     def _close_object(self, made: Schema, given: Schema) -> None:
@@ -328,13 +320,14 @@ class _Expression:
             for name in made.get("required", ()):
                 if name not in properties:
                     properties[name] = self._anything(combined=False)
-            made["additionalProperties"] = False
+            more = made.get("minProperties", 0) > len(properties)
+            made["additionalProperties"] = self._anything(combined=False) if more else False
 
     def _reference(self, value: Any, combined: bool) -> str | None:
         """The reference to a definition of ours; None where only the check after generation can follow it."""
         pointer, node = self._resolve(value)
         seen = {pointer}
-        while isinstance(node, dict) and "$ref" in node and not constraints(cast("Schema", node)):
+        while isinstance(node, dict) and _is_alias(cast("Schema", node)):
             pointer, node = self._resolve(cast("Schema", node)["$ref"])
             if pointer in seen:
                 raise InvalidRequestError(
@@ -371,6 +364,14 @@ class _Expression:
             else:
                 return None, None
         return pointer, found
+
+
+def _is_alias(node: Schema) -> bool:
+    return "$ref" in node and not constraints(node) and len(node.keys() & {*IN_PLACE}) == 1
+
+
+def _readable(pattern: str) -> bool:
+    return not any(sign in pattern for sign in _UNREADABLE)
 
 
 def _too_large(path: str, limit: str) -> InvalidRequestError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, Self
 
 import msgspec
@@ -164,9 +164,14 @@ def function_schema(tool: FunctionTool | CustomTool) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def described_tools(prompt: Prompt, manual: str) -> str:
-    """The tools as text for a system message, for templates that show none; `manual` says how to call them."""
-    functions = [encode(function_schema(tool)["function"]).decode() for tool in prompt.tools]
+def described_tools(
+    prompt: Prompt, manual: str, show: Callable[[FunctionTool | CustomTool], dict[str, Any]] = function_schema
+) -> str:
+    """The tools as text for a system message, for templates that show none; `manual` says how to call them.
+
+    `show` makes the chat-completions object of a tool.
+    """
+    functions = [encode(show(tool)["function"]).decode() for tool in prompt.tools]
     return "\n".join([_INTRODUCTION, *functions]) + f"\n\n{manual}"
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from antiphon.prompt.dialects.base import Dialect, callable_tools, function_schema
+from antiphon.prompt.dialects.base import Dialect, callable_tools
+from antiphon.prompt.dialects.json_calls import apart_tools, described, marked_calls
 from antiphon.prompt.dialects.parser import CallParser
+from antiphon.prompt.lark import Lark
 from antiphon.prompt.prompt import ChatMessage, Prompt
 
 __all__ = ["CLOSE_CALL", "OPEN_CALL", "Hermes"]
@@ -26,6 +28,7 @@ class Hermes(Dialect):
 
     name = "hermes"
     markers = (OPEN_CALL, CLOSE_CALL)
+    openings = (OPEN_CALL,)
 
     @staticmethod
     def fits(template: str, caps: Mapping[str, bool]) -> bool:
@@ -36,9 +39,13 @@ class Hermes(Dialect):
 
     def arrange(self, prompt: Prompt) -> tuple[list[ChatMessage], list[dict[str, Any]]]:
         """The messages as they are, and the tools for the template to show."""
-        tools = [] if prompt.choice.mode == "none" else [function_schema(tool) for tool in prompt.tools]
+        tools = [] if prompt.choice.mode == "none" else [described(tool) for tool in prompt.tools]
         return list(prompt.messages), tools
 
     def parser(self, prompt: Prompt) -> CallParser:
         """A parser of the answer to this prompt."""
-        return CallParser(callable_tools(prompt), OPEN_CALL, CLOSE_CALL)
+        return CallParser(callable_tools(prompt), OPEN_CALL, CLOSE_CALL, apart_tools(prompt))
+
+    def calls(self, prompt: Prompt, lark: Lark, *, opened: str = "") -> str | None:
+        """The rule for one turn of calls; see `Dialect.calls`."""
+        return marked_calls(prompt, lark, (OPEN_CALL, CLOSE_CALL), opened=bool(opened))

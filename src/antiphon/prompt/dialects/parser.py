@@ -8,12 +8,13 @@ text, byte for byte but for the markers, and the result is the same however the 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
 
 from antiphon.machine.deltas import TextDelta
+from antiphon.prompt.dialects.apart import ApartReader
 from antiphon.prompt.dialects.pieces import CallReader, Piece, joined
 from antiphon.prompt.dialects.scanner import CallScanner
 
@@ -183,6 +184,8 @@ class FormParser:
             self._run(pieces)
         if self._state == _TEXT:
             self._say(self._gap.text() + self._held, pieces)
+        elif self._state == _CALL and isinstance(self._reader, ApartReader):
+            pieces += self._reader.finish(self._held)
         self._held = ""
         self._undecided = []
         self._gap = _Gap(own_line=False)
@@ -309,6 +312,8 @@ class FormParser:
         reader = self._form.call(rest[0])
         if reader is not None:
             self._head = rest[0]
+            if self._block_had_call:
+                self._gap = _Gap(own_line=False)
             self._expect(reader)
             return True
         if not (self._block_had_call or self._gap.blank):
@@ -433,8 +438,18 @@ class FormParser:
 
 
 class CallParser(FormParser):
-    """One answer whose calls are JSON objects between two markers."""
+    """One answer whose calls are JSON objects between two markers.
 
-    def __init__(self, tools: Mapping[str, bool], open_marker: str, close_marker: str) -> None:
-        read = json_call(tools)
-        super().__init__(tools, Form(opens=(open_marker,), others=(close_marker,), call=read, bare=read))
+    The inputs of the tools in `apart` may stand between the object and the closing marker.
+    """
+
+    def __init__(
+        self, tools: Mapping[str, bool], open_marker: str, close_marker: str, apart: Collection[str] = ()
+    ) -> None:
+        bare = json_call(tools)
+
+        def call(first: str) -> CallReader | None:
+            return ApartReader(tools, apart, close_marker) if first == "{" else None
+
+        form = Form(opens=(open_marker,), others=(close_marker,), call=call if apart else bare, bare=bare)
+        super().__init__(tools, form)

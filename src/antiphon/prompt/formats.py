@@ -1,0 +1,28 @@
+"""Formats of strings as expressions, where llguidance's own let in what a validator refuses. Pure.
+
+These are no more than a part of what the standards allow: what is written under them is valid everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["FORMATS"]
+
+_LONG: Final = r"(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])"
+_SHORT: Final = r"(?:0[469]|11)-(?:0[1-9]|[12]\d|30)"
+_FEBRUARY: Final = r"02-(?:0[1-9]|1\d|2[0-8])"
+_LEAP_YEAR: Final = r"(?:\d\d(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
+_DATE: Final = rf"(?:\d{{4}}-(?:{_LONG}|{_SHORT}|{_FEBRUARY})|{_LEAP_YEAR}-02-29)"
+# A leap second is one only at some ends of some months.
+_TIME: Final = r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,9})?(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)"
+_LABEL: Final = r"[A-Za-z0-9]{1,20}(?:-[A-Za-z0-9]{1,20}){0,2}"
+_ATOM: Final = r"[A-Za-z0-9_+%-]"
+
+FORMATS: Final = {
+    "date-time": rf"^{_DATE}T{_TIME}$",
+    "time": rf"^{_TIME}$",
+    "hostname": rf"^{_LABEL}(?:\.{_LABEL}){{0,3}}$",
+    "email": rf"^{_ATOM}{{1,30}}(?:\.{_ATOM}{{1,15}}){{0,2}}@{_LABEL}(?:\.{_LABEL}){{1,2}}$",
+}
+"""The expression of each such format, which matches a text as a whole."""
