@@ -1787,6 +1787,11 @@ BACKGROUND: tuple[Requirement, ...] = (
     ),
     R("replicas:takeover", "issue 3, PostgreSQL", "What a killed server ran goes on on another, in the same stream."),
     R("replicas:fence", "issue 3, Must show 6", "A paused owner cannot write when it wakes; its readers get the rest."),
+    R(
+        "replicas:conversation",
+        "issue 3, Conversations",
+        "A response that read a conversation which another server then extended is a 409, and can be tried again.",
+    ),
     R("replicas:locks", "issue 3, PostgreSQL", "Conversation locks, idempotency keys and deletions hold everywhere."),
     R("clients:openai-node", "client-contract 3.3", "The OpenAI SDK for JavaScript does all flows."),
 )
@@ -1886,6 +1891,11 @@ RUNTIME: tuple[Requirement, ...] = (
         "background:end-refused",
         "architecture, visibility",
         "An end that the store refuses is replaced by a failure, which is shown once that is durable.",
+    ),
+    R(
+        "storm:whole",
+        "architecture, laws 1, 2 and 4",
+        "Over a store that fails at random, with takeovers, cancellations and stops, every response ends once and whole.",
     ),
     R("strays:left", "issue 3, Crash", "A client that leaves while its response is begun leaves no row that runs."),
     R("strays:unsure", "faults B2 11", "A response that began although its client was told otherwise is ended."),
@@ -2160,6 +2170,11 @@ DIALECTS_B: tuple[Requirement, ...] = (
         "prompt:dialect:glm",
         "issue 4, 1",
         "Calls of GLM are read: keys and values in turn, each between tags, on lines of their own or not.",
+    ),
+    R(
+        "prompt:dialect:harmony",
+        "issue 4, 1",
+        "The channels of gpt-oss are told apart: thinking, text, and calls in any form of their header.",
     ),
     R(
         "prompt:tagged:values",

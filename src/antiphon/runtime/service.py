@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import NoReturn
 
 from antiphon.engines.registry import Registry
 from antiphon.errors import APIError, ConflictError, InvalidRequestError, NotFoundError, UnavailableError
@@ -178,6 +179,7 @@ class Service:
             named = conversation_id(request)
             if named is not None and self.conversations is not None and (request.store or request.background):
                 held.enter_context(self.conversations.held(scope, named))
+            extent = await self._extent(scope, named)
             plan = await self.planner.plan(scope, request, body=body if isinstance(body, bytes) else b"", parent=parent)
             if idempotency is not None and plan.store is not None:
                 expires_at = time.time() + IDEMPOTENCY_SECONDS
@@ -185,6 +187,8 @@ class Service:
                 plan.begun = True
             run = self._run(plan)
             await self._begin(run)
+            if plan.begun and await self._extent(scope, named) != extent:
+                self._give_up(run)
         except BaseException:
             held.close()
             give_back()
@@ -366,6 +370,22 @@ class Service:
         except BaseException as error:
             self._see_to(run, response_error(error) if isinstance(error, APIError) else None)
             raise
+
+    async def _extent(self, scope: Scope, named: str | None) -> int | None:
+        """How many items a conversation has that other servers may extend too, until a response in it has begun."""
+        if named is None or self.store is None or not self.store.shared:
+            return None
+        return len(await self.store.conversation_item_ids(scope, named) or ())
+
+    def _give_up(self, run: Run) -> NoReturn:
+        """Take a response back that has begun on a conversation which is another one by now."""
+        self._see_to(run, None)
+        raise ConflictError(
+            "The conversation was extended while it was read. Please try again.",
+            param="conversation",
+            code="conversation_locked",
+            retry=True,
+        )
 
     def _see_to(self, run: Run, error: ResponseError | None) -> None:
         """Have a row ended that runs nowhere any more."""
