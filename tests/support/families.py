@@ -67,7 +67,14 @@ _GLM = _kinds(
 ) | _kinds(USER_DEFINED, "<think>", "</think>")
 _GLM_TAGS = ("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")
 
+_HARMONY = _kinds(
+    CONTROL,
+    *("<|startoftext|>", "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>"),
+    "<|return|>",
+)
+
 FAMILIES: Mapping[str, Family] = {
+    "harmony": Family("harmony", "harmony.jinja", _HARMONY, end="<|return|>"),
     "glm": Family("glm", "glm.jinja", _GLM | _kinds(USER_DEFINED, *_GLM_TAGS), end="<|user|>"),
     "glm_control": Family("glm", "glm.jinja", _GLM | _kinds(CONTROL, *_GLM_TAGS), end="<|user|>"),
     "deepseek": Family("deepseek", "deepseek.jinja", _DEEPSEEK, "<｜end▁of▁sentence｜>"),

@@ -8,6 +8,7 @@ from antiphon.prompt.dialects.base import Dialect, Splitter, TurnParser
 from antiphon.prompt.dialects.deepseek import DeepSeek
 from antiphon.prompt.dialects.generic import Generic
 from antiphon.prompt.dialects.glm import Glm
+from antiphon.prompt.dialects.harmony import Harmony
 from antiphon.prompt.dialects.hermes import Hermes
 from antiphon.prompt.dialects.kimi import Kimi
 from antiphon.prompt.dialects.mistral import Mistral
@@ -20,6 +21,7 @@ __all__ = ["DIALECTS", "CallParser", "Dialect", "Piece", "Splitter", "TurnParser
 _BY_TEMPLATE: Sequence[type[Dialect]] = (
     Qwen3Coder,
     Glm,
+    Harmony,
     Mistral,
     Kimi,
     DeepSeek,
