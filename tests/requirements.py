@@ -683,7 +683,7 @@ API: tuple[Requirement, ...] = (
     R("api:postgresql", "issue 3", "State in PostgreSQL, for many replicas."),
     R("api:keys", "issue 3", "Keys with tenants and limits."),
     R("api:encrypted-reasoning", "responses-api 6.3", "`reasoning.encrypted_content`."),
-    R("api:chat", "issue 4", "`/v1/chat/completions` and `/v1/completions`.", deferred="Comes with prompt control."),
+    R("api:chat", "issue 4", "`/v1/chat/completions` and `/v1/completions`."),
     R(
         "api:enforced",
         "issue 4",
@@ -940,7 +940,6 @@ CLIENTS: tuple[Requirement, ...] = (
         "subset:M7",
         "M7",
         "An empty prompt is allowed on /v1/completions, a blank one is not.",
-        deferred="This server has the Responses API only.",
     ),
     R("subset:M10", "M10", "With parallel_tool_calls false there is at most one call."),
     R(
@@ -1857,6 +1856,18 @@ SCALE: tuple[Requirement, ...] = (
     ),
     R("scale:memory", "faults B2 8", "The memory store does not grow with what went through it, and stays as quick."),
     R(
+        "fault:clock:running",
+        "faults B2 10",
+        "When the wall clock jumps by a day, what runs and what waits goes on, and ids stay unique.",
+    ),
+    R("fault:clock:limits", "faults B2 10", "The limits of a key go by the monotonic clock."),
+    R(
+        "fault:clock:kept",
+        "faults B2 10",
+        "How long a response is kept goes by the wall clock; one that runs does not expire.",
+    ),
+    R("fault:clock:leases", "faults B2 10", "A server whose clock jumps keeps what it runs, and takes nothing over."),
+    R(
         "fault:leaks",
         "faults B3 21",
         "Thousands of streams that were left, cancelled or read for a moment leave no file, task, run or reader.",
@@ -2214,6 +2225,84 @@ DIALECTS_B: tuple[Requirement, ...] = (
     ),
 )
 
+CHAT: tuple[Requirement, ...] = (
+    R(
+        "chat:answer",
+        "issue 4, section 8",
+        "A whole chat answer has OpenAI's fields; the route is there without /v1 too.",
+    ),
+    R(
+        "chat:stream",
+        "issue 4, section 8",
+        "A chat stream is chunks without event names, the usage in a last one where it is asked for, and [DONE].",
+    ),
+    R(
+        "chat:choices",
+        "issue 4, section 8",
+        "The chunks of a chat answer add up to the whole one, however deltas come and however many are told at once.",
+    ),
+    R(
+        "chat:same",
+        "issue 4, section 8",
+        "A chat answer says what the response to the same prompt says: text, thinking, calls, probabilities, usage.",
+    ),
+    R(
+        "chat:messages",
+        "issue 4, section 8",
+        "Chat messages of every role reach the model as the items of a response do: parts, thinking, calls, outputs.",
+    ),
+    R("chat:request", "issue 4, section 8", "The fields of a chat request are those of a request for a response."),
+    R("chat:tools", "issue 4, section 8", "Function and custom tools and every tool choice are read, nested or flat."),
+    R("chat:choice", "issue 4, section 8", "Every tool choice, and parallel_tool_calls, is kept."),
+    R("chat:format", "issue 4, section 8", "Every response_format is kept."),
+    R("chat:logprobs", "issue 4, section 8", "Log probabilities come where logprobs is true."),
+    R(
+        "chat:n",
+        "issue 4, section 8",
+        "Several answers are generated at once, with seeds that follow each other; the prompt counts once.",
+    ),
+    R(
+        "chat:choices:bound",
+        "issue 4, section 8",
+        "Answers to one request are bounded by 128 and by the server's places, of which each takes one.",
+    ),
+    R("chat:unstored", "issue 4, section 8", "Nothing of a chat is stored, also where store is true."),
+    R("chat:limit", "issue 4, section 8", "max_tokens and max_completion_tokens cut an answer, which says so."),
+    R("chat:empty", "M6", "A chat with nothing to answer is a 400; system text and media are something."),
+    R(
+        "chat:errors",
+        "issue 4, section 8",
+        "Errors before a stream are HTTP errors with chat's names of fields; later ones are the last chunk.",
+    ),
+    R("chat:leave", "issue 4, section 8", "The engine stops at once when the client of a chat leaves."),
+    R("chat:stop", "issue 4, section 8", "A chat that runs when the server stops is told so."),
+    R("chat:keys", "issue 4, section 8", "Chats are held to the limits of their key."),
+    R("chat:metrics", "operations C2", "Chats are counted in the metrics of responses."),
+    R("chat:keep-alive", "issue 4, section 8", "A silent chat stream gets comments."),
+    R("chat:large", "faults B2", "The body of a chat request is bounded, and held only until its answer begins."),
+    R(
+        "subset:M49",
+        "M49",
+        "Thinking in a chat is reasoning_content, and reasoning too unless a setting turns that off.",
+    ),
+    R(
+        "completions:request",
+        "issue 4, section 8",
+        "A prompt is text, tokens or several; what cannot be done is named.",
+    ),
+    R("completions:choices", "issue 4, section 8", "The chunks of a text answer add up to the whole one."),
+    R("completions:answer", "issue 4, section 8", "A whole text answer has OpenAI's fields."),
+    R("completions:stream", "issue 4, section 8", "A text stream is chunks without event names, and [DONE]."),
+    R(
+        "completions:prompts",
+        "issue 4, section 8",
+        "Each prompt is gone on from n times, after its own text where echo asks for that.",
+    ),
+    R("completions:limit", "issue 4, section 8", "16 tokens are generated where no limit is set, as at OpenAI."),
+    R("completions:logprobs", "issue 4, section 8", "Log probabilities of a text come in lists."),
+    R("completions:errors", "issue 4, section 8", "What cannot be done is a 400; a failed stream says so at its end."),
+)
+
 REQUIREMENTS: tuple[Requirement, ...] = (
     *WIRE,
     *MACHINE,
@@ -2242,4 +2331,5 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *DIALECTS_A,
     *CONSTRAINTS,
     *DIALECTS_B,
+    *CHAT,
 )
