@@ -101,7 +101,7 @@ class Scale:
         if self._file is None:
             # What is written pushes out what is asked for.
             return
-        beside = self._new_figure("GET by id beside writes, p99", "ms", most=10.0, digits=2)
+        beside = self._new_figure("GET by id beside writes, p99", "ms", digits=2)
         for _ in range(ROUNDS):
             looks = asyncio.run(_for_a_while(port, Beside(self.ids))).looks
             beside.samples.append(percentile(looks, 0.99))
