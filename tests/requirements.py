@@ -1868,6 +1868,11 @@ SCALE: tuple[Requirement, ...] = (
     ),
     R("fault:clock:leases", "faults B2 10", "A server whose clock jumps keeps what it runs, and takes nothing over."),
     R(
+        "http:stop:background",
+        "faults B2 12",
+        "Background responses that do not end while a server stops go on at the next start, byte for byte.",
+    ),
+    R(
         "fault:leaks",
         "faults B3 21",
         "Thousands of streams that were left, cancelled or read for a moment leave no file, task, run or reader.",

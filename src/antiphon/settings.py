@@ -245,7 +245,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     drain_timeout: Annotated[
         float,
         Doc(
-            description="Seconds that running responses may go on after a signal to stop; then they are cancelled.",
+            description="Seconds that running responses may go on after a signal to stop; then they are cancelled, and "
+            "those in the background go on at the next start.",
             ge=0,
         ),
     ] = 30.0

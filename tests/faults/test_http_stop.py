@@ -15,6 +15,7 @@ import pytest
 
 from antiphon.protocol.json import loads
 from antiphon.protocol.sse import SSEParser
+from support.following import Follower
 from support.raw_http import raw_connection
 from support.server import RunningServer, running_server, wait_until
 
@@ -129,3 +130,98 @@ def test_clients_that_hold_a_connection_do_not_hold_the_server():
         body.send(b"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")
         server.process.send_signal(signal.SIGTERM)
         stops_cleanly(server)
+
+
+class Background:
+    """A background response, and a reader that follows it until the server stops."""
+
+    def __init__(self, server: RunningServer, words: int) -> None:
+        self.text = " ".join(str(number) for number in range(1, words + 1))
+        body = {"model": "scripted", "input": f"!SLOW 10\n!COUNT {words}", "stream": True, "background": True}
+        self.reader = Follower(server.base_url, "POST", "/responses", body)
+        self.reader.wait_for(2)
+        self.id = self.reader.id
+
+    def goes_on(self, client: httpx2.Client) -> None:
+        """The next server has completed it: what was read before is the beginning of its log, byte for byte."""
+        path = f"/responses/{self.id}"
+        wait_until(lambda: client.get(path).json()["status"] == "completed", 30)
+        ended = client.get(path).json()
+        assert ended["output_text"] == self.text
+        whole = Follower(str(client.base_url).rstrip("/"), "GET", f"{path}?stream=true")
+        seen = self.reader.frames
+        assert whole.end()[: len(seen)] == seen
+        assert [event["sequence_number"] for event in whole.events] == list(range(len(whole.frames)))
+        assert whole.events[-1]["response"] == ended
+        rest = Follower(str(client.base_url).rstrip("/"), "GET", f"{path}?stream=true&starting_after={len(seen) - 1}")
+        assert seen + rest.end() == whole.frames
+
+
+def refused_while_stopping(client: httpx2.Client, **fields: Any) -> None:
+    """A request that would begin a response is told to go elsewhere."""
+    answer = client.post("/responses", json={"model": "scripted", "input": "hi", **fields})
+    assert answer.status_code == 503
+    assert int(answer.headers["retry-after"]) >= 1
+
+
+@pytest.mark.requirement("http:stop:background", "background:restart")
+def test_background_responses_go_on_at_the_next_start_and_foreground_ones_are_finished(tmp_path: Path):
+    arguments = ["--model", "scripted", "--store", str(tmp_path / "state.db"), "--background-workers", "2"]
+    with (
+        running_server([*arguments, "--drain-timeout", "2"]) as server,
+        streaming(server, "!SLOW 10\n!COUNT 100") as (client, foreground),
+    ):
+        # The last two wait for a worker.
+        begun = [Background(server, 1000 if number < 2 else 20) for number in range(4)]
+        for response in begun[:2]:
+            response.reader.wait_for(30)
+        server.process.send_signal(signal.SIGTERM)
+        told_at = time.monotonic()
+        wait_until(lambda: client.get(f"{server.root}/ready").status_code == 503, 1)
+        for fields in ({}, {"stream": True}, {"background": True}, {"store": False}):
+            refused_while_stopping(client, **fields)
+        assert client.get(f"/responses/{begun[0].id}").json()["status"] == "in_progress", "look-ups go on"
+        assert client.get(f"/responses/{begun[3].id}").json()["status"] == "queued"
+        last = foreground.read()
+        assert (last["type"], foreground.done) == ("response.completed", True)
+        stops_cleanly(server)
+        assert 1.5 < time.monotonic() - told_at < 10
+        for response in begun:
+            response.reader.end(5)
+            assert response.reader.events[-1]["type"] != "response.completed"
+    assert any("Stopping: 5 responses may go on for up to 2 s." in line for line in server.lines)
+    with running_server(arguments) as server, httpx2.Client(base_url=server.base_url, timeout=30) as client:
+        for response in begun:
+            response.goes_on(client)
+
+
+@pytest.mark.requirement("http:stop:background", "http:stop:drain")
+def test_a_server_waits_for_background_responses_that_come_to_their_end_in_time(tmp_path: Path):
+    arguments = ["--model", "scripted", "--store", str(tmp_path / "state.db"), "--background-workers", "1"]
+    with running_server(arguments) as server:
+        begun = [Background(server, 40) for _ in range(3)]
+        server.process.send_signal(signal.SIGTERM)
+        for response in begun:
+            response.reader.end(20)
+            assert response.reader.events[-1]["type"] == "response.completed"
+        stops_cleanly(server)
+    with running_server(arguments) as server, httpx2.Client(base_url=server.base_url, timeout=30) as client:
+        for response in begun:
+            response.goes_on(client)
+
+
+@pytest.mark.requirement("http:stop:background", "http:stop:hurry")
+def test_a_second_signal_leaves_background_responses_to_the_next_start_at_once(tmp_path: Path):
+    arguments = ["--model", "scripted", "--store", str(tmp_path / "state.db"), "--background-workers", "2"]
+    with running_server(arguments) as server, httpx2.Client(base_url=server.base_url, timeout=30) as client:
+        begun = [Background(server, 600) for _ in range(3)]
+        begun[0].reader.wait_for(30)
+        server.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: client.get(f"{server.root}/ready").status_code == 503)
+        told_at = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        stops_cleanly(server)
+        assert time.monotonic() - told_at < 5
+    with running_server(arguments) as server, httpx2.Client(base_url=server.base_url, timeout=30) as client:
+        for response in begun:
+            response.goes_on(client)

@@ -182,8 +182,8 @@ def _most_connections() -> int | None:
 async def _drain(service: Service, signals: StopSignals, announce: Announcer) -> None:
     """Let what runs come to its end, then end it: its readers get its terminal event, and it is stored."""
     seconds = service.settings.drain_timeout
-    if service.admission.running:
-        announce.stopping(service.admission.running, seconds)
+    if service.running:
+        announce.stopping(service.running, seconds)
     draining = asyncio.create_task(service.drain(seconds))
     await signals.unless_hurried(draining)
     draining.cancel()
