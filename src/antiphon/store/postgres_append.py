@@ -150,7 +150,8 @@ class Appender:
             size += len(append.batch.body)
         self._waiting.extendleft(reversed(left))
         self._streams |= streams.keys()
-        return list(streams.values())
+        # In one order, so that two servers do not wait for each other's rows crosswise.
+        return [streams[key] for key in sorted(streams)]
 
     async def _write(self, streams: list[_Stream]) -> None:
         try:

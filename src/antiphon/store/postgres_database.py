@@ -161,7 +161,7 @@ class Database:
             if not connection.is_closed():
                 connection.terminate()
 
-    async def run(self, job: Callable[[Connection, bool], Awaitable[T]], *, patience: float = PATIENCE_SECONDS) -> T:
+    async def run(self, job: Callable[[Connection, bool], Awaitable[T]], *, patience: float | None = None) -> T:
         """The result of a job; it is given a connection, and whether an earlier attempt may have got through.
 
         Raises:
@@ -169,7 +169,7 @@ class Database:
             APIError: what the job raised.
         """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + patience
+        deadline = loop.time() + (PATIENCE_SECONDS if patience is None else patience)
         pause, clashes, again = 0.0, 0, False
         while True:
             if self._closed:

@@ -66,8 +66,8 @@ class PostgresLimits(PostgresCore):
 
     # What was used
 
-    async def _use(self, key: Key) -> None:
-        if self._uses.note(key, self._tick()):
+    async def _use(self, key: Key, when: float | None = None) -> None:
+        if self._uses.note(key, self._tick() if when is None else when):
             await self._write_uses(self._uses, "set_used")
 
     async def _use_conversation(self, key: Key) -> None:
@@ -124,7 +124,7 @@ class PostgresLimits(PostgresCore):
     async def _limit_entries(self, most: int) -> int:
         removed = 0
         while (excess := (await self._fetch("count_responses"))[0][0] - most) > 0:
-            evicted, gone = await self._evict(min(excess, _STEP), None)
+            evicted, _, gone = await self._evict(min(excess, _STEP), None)
             removed += gone
             if not evicted:
                 break
@@ -133,16 +133,20 @@ class PostgresLimits(PostgresCore):
     async def _limit_bytes(self, most: int) -> int:
         removed = 0
         while (excess := (await self._totals())[3] - most) > 0:
-            evicted, gone = await self._evict(_STEP, excess)
-            removed += gone
-            if not evicted:
-                break
+            # What each holds is only about what its removal gives back, since items and ancestors are shared. So it is
+            # added up to what is needed, and then all is counted again.
+            while excess > 0:
+                evicted, freed, gone = await self._evict(_STEP, excess)
+                removed += gone
+                excess -= freed
+                if not evicted:
+                    return removed
         return removed
 
-    async def _evict(self, most: int, size: int | None) -> tuple[int, int]:
-        """Make gone at most so many responses that hold about so many bytes: how many, and how many rows are hidden."""
+    async def _evict(self, most: int, size: int | None) -> tuple[int, int, int]:
+        """Make gone at most so many responses that hold about so many bytes: how many, their bytes, rows hidden."""
 
-        async def job(connection: Connection, _: bool) -> tuple[int, int]:
+        async def job(connection: Connection, _: bool) -> tuple[int, int, int]:
             async with connection.transaction():
                 chosen: list[int] = []
                 freed = 0
@@ -151,7 +155,7 @@ class PostgresLimits(PostgresCore):
                         break
                     chosen.append(number)
                     freed += held
-                return len(chosen), await self._make_gone(connection, chosen)
+                return len(chosen), freed, await self._make_gone(connection, chosen)
 
         return await self._run(job)
 

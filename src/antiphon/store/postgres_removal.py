@@ -39,7 +39,7 @@ class PostgresRemoval(PostgresLimits):
                 return True
             if await fetch(connection, "find_live", tenant=tenant, id=response_id, now=now):
                 raise response_in_progress()
-            return again and response_id in await self._gone_then(connection, tenant, now)
+            return again and response_id in await self._gone_then(connection, tenant, response_id, now)
 
         return await self._run(job)
 
@@ -58,7 +58,7 @@ class PostgresRemoval(PostgresLimits):
             async with connection.transaction():
                 deleted = await self._delete_kin(connection, scope.tenant, response_id, now)
             if again and not deleted:
-                earlier = await self._gone_then(connection, scope.tenant, now)
+                earlier = await self._gone_then(connection, scope.tenant, response_id, now)
                 return earlier if response_id in earlier else []
             return deleted
 
@@ -82,9 +82,9 @@ class PostgresRemoval(PostgresLimits):
         await self._hide(connection, [int(str(number)) for number in numbers])
         return [str(name) for _, name, _, _, live in kin if live]
 
-    async def _gone_then(self, connection: Connection, tenant: str, now: float) -> list[str]:
+    async def _gone_then(self, connection: Connection, tenant: str, response_id: str, now: float) -> list[str]:
         """The responses that an earlier attempt has made gone, whose connection was lost before it said so."""
-        return [row[0] for row in await fetch(connection, "gone_then", tenant=tenant, now=now)]
+        return [row[0] for row in await fetch(connection, "gone_then", tenant=tenant, id=response_id, now=now)]
 
     async def delete_tenant(self, tenant: str) -> None:
         """Remove a tenant's keys and all its rows, running responses included.

@@ -184,6 +184,8 @@ class PostgresResponses(PostgresLimits, ResponseStore):
     async def _create(self, tenant: str, response: NewResponse, finished: FinishedResponse | None) -> None:
         check_order(-1, [*response.events, *(finished.events if finished is not None else ())])
         refuse_unstorable([*response.input_items, *(finished.output_items if finished is not None else ())])
+        # The parent was used before its child was, although that is only noted once the child is there.
+        chained_at = self._tick()
         parameters = self._new_row(tenant, response, finished)
 
         async def job(connection: Connection, again: bool) -> None:
@@ -197,7 +199,7 @@ class PostgresResponses(PostgresLimits, ResponseStore):
 
         await self._run(job)
         if response.parent_id is not None:
-            await self._use((tenant, response.parent_id))
+            await self._use((tenant, response.parent_id), chained_at)
         size = len(response.snapshot) + _size(response.input_items) + _size(response.events)
         if finished is not None:
             size += _end_size(finished)

@@ -103,7 +103,7 @@ FROM conversations AS c ORDER BY c.used_at, c.n LIMIT :most FOR UPDATE OF c SKIP
 
 -- name: lock_conversations_of
 -- Locks some conversations of a tenant.
-SELECT n FROM conversations WHERE tenant = :tenant ORDER BY n LIMIT :most FOR UPDATE;
+SELECT n FROM conversations WHERE tenant = :tenant ORDER BY id LIMIT :most FOR UPDATE;
 
 -- name: delete_conversations
 -- Removes locked conversations; the numbers of their items.

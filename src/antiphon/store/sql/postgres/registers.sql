@@ -16,10 +16,11 @@ WITH due AS (
   SELECT n, due_at FROM webhook_deliveries WHERE due_at <= :now
   ORDER BY webhook_deliveries.due_at, n LIMIT :most FOR UPDATE SKIP LOCKED
 ), held AS (
-  UPDATE webhook_deliveries AS w SET due_at = :now + :hold_seconds FROM due WHERE w.n = due.n
-  RETURNING w.n, due.due_at, w.tenant, w.id, w.endpoint, w.body, w.created_at, w.attempts
+  UPDATE webhook_deliveries SET due_at = :now + :hold_seconds WHERE n = ANY (ARRAY(SELECT n FROM due))
+  RETURNING n, tenant, id, endpoint, body, created_at, attempts
 )
-SELECT tenant, id, endpoint, body, created_at, attempts FROM held ORDER BY due_at, n;
+SELECT held.tenant, held.id, held.endpoint, held.body, held.created_at, held.attempts
+FROM held JOIN due ON due.n = held.n ORDER BY due.due_at, due.n;
 
 -- name: delay_delivery
 -- Notes an attempt, and when the next one is due.
@@ -102,7 +103,7 @@ DELETE FROM owners WHERE id = ANY (:owners::text[]);
 -- name: orphans
 -- The running responses of every tenant, of a format that is known, that none of these owners runs, oldest first.
 SELECT r.tenant, r.id, r.owner, r.fence FROM responses AS r
-WHERE r.gone_at IS NULL AND r.running AND r.format <= :format AND r.owner <> ALL (:owners::text[])
+WHERE NOT r.gone AND r.running AND r.format <= :format AND r.owner <> ALL (:owners::text[])
   -- Whoever has entered since the caller last looked is alive, although the caller does not name it.
   AND (r.owner = ANY (:seen::text[]) OR NOT EXISTS (SELECT FROM owners AS o WHERE o.id = r.owner))
 ORDER BY r.n;

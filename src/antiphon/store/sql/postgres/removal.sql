@@ -1,26 +1,42 @@
 -- The statements of the PostgreSQL store that remove. A response that nothing needs any more is marked as removed, which
 -- hides it and its items at once, and is erased after a time of grace: another server may be making a turn on top of it.
+--
+-- Walks take each step by LATERAL with OFFSET 0: it finds its row by key, whatever the planner thinks of the tables.
 
 -- name: set_gone_by_id
 -- Makes a live response that does not run gone; its number.
 UPDATE responses SET gone_at = :now, log_ended_at = NULL, snapshot = ''
-WHERE tenant = :tenant AND id = :id AND removed_at IS NULL AND gone_at IS NULL AND NOT running AND expires_at > :now
+WHERE tenant = :tenant AND id = :id AND NOT removed AND NOT gone AND NOT running AND expires_at > :now
 RETURNING n;
 
 -- name: set_gone
 -- Makes responses gone; the numbers of those that were not and that do not run.
 UPDATE responses SET gone_at = :now, log_ended_at = NULL, snapshot = ''
-WHERE n = ANY (:numbers::bigint[]) AND gone_at IS NULL AND NOT running
+WHERE n = ANY (:numbers::bigint[]) AND CASE WHEN gone THEN false ELSE NOT running END
 RETURNING n;
 
 -- name: find_live
 -- A live response: its number, and whether it runs.
 SELECT n, running FROM responses
-WHERE tenant = :tenant AND id = :id AND removed_at IS NULL AND gone_at IS NULL AND (running OR expires_at > :now);
+WHERE tenant = :tenant AND id = :id AND NOT removed AND NOT gone AND (running OR expires_at > :now);
 
 -- name: gone_then
--- The responses of a tenant that went at that very time.
-SELECT id FROM responses WHERE tenant = :tenant AND gone_at = :now ORDER BY n;
+-- Of a response, its ancestors and all that descend from any of them: those that went at that very time.
+WITH RECURSIVE named (n, parent) AS (
+  SELECT n, parent FROM responses WHERE tenant = :tenant AND id = :id AND NOT removed
+  UNION ALL
+  SELECT n, parent FROM responses WHERE tenant = :tenant AND id = :id AND removed
+), ancestor (n, parent) AS (
+  SELECT n, parent FROM named
+  UNION
+  SELECT p.n, p.parent FROM ancestor
+  CROSS JOIN LATERAL (SELECT n, parent FROM responses WHERE n = ancestor.parent OFFSET 0) AS p
+), kin (n) AS (
+  SELECT n FROM ancestor
+  UNION
+  SELECT c.n FROM kin CROSS JOIN LATERAL (SELECT n FROM responses WHERE parent = kin.n OFFSET 0) AS c
+)
+SELECT id FROM responses WHERE n = ANY (ARRAY(SELECT n FROM kin)) AND gone_at = :now ORDER BY n;
 
 -- name: delete_events
 -- Removes the events of responses, what was sampled for them, and their plans.
@@ -37,57 +53,66 @@ WITH RECURSIVE line (n, parent, child) AS (
   SELECT n, parent, 0::bigint FROM responses WHERE n = ANY (:numbers::bigint[])
   UNION
   SELECT p.n, p.parent, line.n
-  FROM line JOIN responses AS r ON r.n = line.n JOIN responses AS p ON p.n = line.parent
-  WHERE r.gone_at IS NOT NULL AND NOT EXISTS (
-    SELECT FROM responses AS c WHERE c.parent = line.n AND c.n <> line.child AND c.removed_at IS NULL)
+  FROM line
+  CROSS JOIN LATERAL (SELECT gone FROM responses WHERE n = line.n OFFSET 0) AS r
+  CROSS JOIN LATERAL (SELECT n, parent FROM responses WHERE n = line.parent OFFSET 0) AS p
+  WHERE r.gone AND (
+    SELECT true FROM responses AS c WHERE c.parent = line.n AND c.n <> line.child AND NOT c.removed LIMIT 1) IS NULL
 )
-SELECT n FROM responses WHERE n IN (SELECT n FROM line) ORDER BY n FOR UPDATE;
+SELECT n FROM responses WHERE n = ANY (ARRAY(SELECT n FROM line)) ORDER BY n FOR UPDATE;
 
 -- name: mark_removed
 -- Marks those of the locked responses that are gone and that nothing needs, but for those that are retained here.
-WITH RECURSIVE held AS (
-  SELECT r.n, r.parent FROM responses AS r
-  WHERE r.n = ANY (:numbers::bigint[]) AND r.gone_at IS NOT NULL AND r.removed_at IS NULL
+WITH RECURSIVE line (n, parent) AS (
+  SELECT r.n, r.parent FROM unnest(:numbers::bigint[]) AS locked (n)
+  CROSS JOIN LATERAL (SELECT * FROM responses WHERE n = locked.n OFFSET 0) AS r
+  WHERE r.gone AND NOT r.removed
+    AND (SELECT true FROM responses AS c WHERE c.parent = r.n AND NOT c.removed LIMIT 1) IS NULL
     AND NOT EXISTS (
       SELECT FROM unnest(:tenants::text[], :ids::text[]) AS k (tenant, id) WHERE k.tenant = r.tenant AND k.id = r.id)
-), line (n, parent) AS (
-  SELECT held.n, held.parent FROM held
-  WHERE NOT EXISTS (SELECT FROM responses AS c WHERE c.parent = held.n AND c.removed_at IS NULL)
   UNION
-  SELECT held.n, held.parent FROM line JOIN held ON held.n = line.parent
-  WHERE NOT EXISTS (
-    SELECT FROM responses AS c WHERE c.parent = held.n AND c.n <> line.n AND c.removed_at IS NULL)
+  SELECT p.n, p.parent FROM line
+  CROSS JOIN LATERAL (SELECT * FROM responses WHERE n = line.parent OFFSET 0) AS p
+  WHERE p.gone AND NOT p.removed AND p.n = ANY (:numbers::bigint[])
+    AND (SELECT true FROM responses AS c WHERE c.parent = p.n AND c.n <> line.n AND NOT c.removed LIMIT 1) IS NULL
+    AND NOT EXISTS (
+      SELECT FROM unnest(:tenants::text[], :ids::text[]) AS k (tenant, id) WHERE k.tenant = p.tenant AND k.id = p.id)
 )
-UPDATE responses SET removed_at = :now WHERE n IN (SELECT n FROM line) RETURNING n, parent;
+UPDATE responses SET removed_at = :now WHERE n = ANY (ARRAY(SELECT n FROM line)) RETURNING n, parent;
 
 -- name: find_unmarked
 -- Gone responses that nothing needs and that are not marked: whoever retained them has ended.
-SELECT n FROM responses AS r WHERE gone_at IS NOT NULL AND removed_at IS NULL
-  AND NOT EXISTS (SELECT FROM responses AS c WHERE c.parent = r.n AND c.removed_at IS NULL);
+SELECT n FROM responses AS r WHERE gone AND NOT removed
+  AND (SELECT true FROM responses AS c WHERE c.parent = r.n AND NOT c.removed LIMIT 1) IS NULL;
 
 -- name: lock_retained
 -- Locks those of a list of responses that are not marked: whether each is gone.
-SELECT r.n, r.gone_at IS NOT NULL FROM unnest(:tenants::text[], :ids::text[]) AS k (tenant, id)
-JOIN responses AS r ON r.tenant = k.tenant AND r.id = k.id
-WHERE r.removed_at IS NULL ORDER BY r.n FOR UPDATE OF r;
+SELECT r.n, r.gone FROM unnest(:tenants::text[], :ids::text[]) AS k (tenant, id)
+CROSS JOIN LATERAL (
+  SELECT n, gone FROM responses WHERE tenant = k.tenant AND id = k.id AND NOT removed OFFSET 0 FOR UPDATE
+) AS r;
 
 -- name: refresh_removed
 -- Begins the time of grace anew for responses that are retained here, and for their ancestors.
 WITH RECURSIVE line (n, parent) AS (
   SELECT r.n, r.parent FROM unnest(:tenants::text[], :ids::text[]) AS k (tenant, id)
-  JOIN responses AS r ON r.tenant = k.tenant AND r.id = k.id WHERE r.removed_at IS NOT NULL
+  CROSS JOIN LATERAL (
+    SELECT n, parent FROM responses WHERE tenant = k.tenant AND id = k.id AND removed OFFSET 0
+  ) AS r
   UNION
-  SELECT p.n, p.parent FROM line JOIN responses AS p ON p.n = line.parent WHERE p.removed_at IS NOT NULL
+  SELECT p.n, p.parent FROM line
+  CROSS JOIN LATERAL (SELECT * FROM responses WHERE n = line.parent OFFSET 0) AS p
+  WHERE p.removed
 )
-UPDATE responses SET removed_at = :now WHERE n IN (SELECT n FROM line) AND removed_at IS NOT NULL;
+UPDATE responses SET removed_at = :now WHERE n = ANY (ARRAY(SELECT n FROM line)) AND removed_at IS NOT NULL;
 
 -- name: find_hidden
 -- The number of a response that is hidden.
-SELECT n FROM responses WHERE tenant = :tenant AND id = :id AND removed_at IS NOT NULL ORDER BY n DESC LIMIT 1;
+SELECT n FROM responses WHERE tenant = :tenant AND id = :id AND removed ORDER BY n DESC LIMIT 1;
 
 -- name: lock_response
 -- Locks a response: its parent, and whether it is hidden.
-SELECT parent, removed_at IS NOT NULL FROM responses WHERE n = :number FOR UPDATE;
+SELECT parent, removed FROM responses WHERE n = :number FOR UPDATE;
 
 -- name: unhide
 -- Takes the mark from a locked response.
@@ -98,18 +123,19 @@ UPDATE responses SET removed_at = NULL WHERE n = :number;
 WITH RECURSIVE ancestor (n, parent, depth) AS (
   SELECT n, parent, 0 FROM responses WHERE n = :number
   UNION ALL
-  SELECT p.n, p.parent, ancestor.depth + 1 FROM ancestor JOIN responses AS p ON p.n = ancestor.parent
+  SELECT p.n, p.parent, ancestor.depth + 1 FROM ancestor
+  CROSS JOIN LATERAL (SELECT n, parent FROM responses WHERE n = ancestor.parent OFFSET 0) AS p
 ), kin (n) AS (
   SELECT n FROM (SELECT n FROM ancestor ORDER BY depth DESC LIMIT 1) AS oldest
   UNION ALL
-  SELECT c.n FROM kin JOIN responses AS c ON c.parent = kin.n
+  SELECT c.n FROM kin CROSS JOIN LATERAL (SELECT n FROM responses WHERE parent = kin.n OFFSET 0) AS c
 )
-SELECT n, id, gone_at IS NULL, running, gone_at IS NULL AND (running OR expires_at > :now)
-FROM responses WHERE n IN (SELECT n FROM kin) AND removed_at IS NULL ORDER BY n FOR UPDATE;
+SELECT n, id, NOT gone, running, NOT gone AND (running OR expires_at > :now)
+FROM responses WHERE n = ANY (ARRAY(SELECT n FROM kin)) AND NOT removed ORDER BY n FOR UPDATE;
 
 -- name: find_expired
 -- Some of the responses whose time is up, locked.
-SELECT n FROM responses WHERE gone_at IS NULL AND NOT running AND expires_at < 'Infinity' AND expires_at <= :now
+SELECT n FROM responses WHERE NOT gone AND NOT running AND expires_at < 'Infinity' AND expires_at <= :now
 ORDER BY expires_at LIMIT :most FOR UPDATE SKIP LOCKED;
 
 -- name: find_least_used
@@ -118,42 +144,45 @@ SELECT r.n, octet_length(r.snapshot)
   + (SELECT coalesce(sum(octet_length(b.body)), 0) FROM event_batches AS b WHERE b.response = r.n)
   + (SELECT coalesce(sum(octet_length(i.body)), 0) FROM response_items AS ri JOIN items AS i ON i.n = ri.item
     WHERE ri.response = r.n)
-FROM responses AS r WHERE r.gone_at IS NULL AND NOT r.running
+FROM responses AS r WHERE NOT r.gone AND NOT r.running
 ORDER BY r.used_at, r.n LIMIT :most FOR UPDATE OF r SKIP LOCKED;
 
 -- name: set_used
 -- Notes when responses were last used.
-UPDATE responses AS r SET used_at = u.used_at
-FROM unnest(:tenants::text[], :ids::text[], :times::double precision[]) AS u (tenant, id, used_at)
-WHERE r.tenant = u.tenant AND r.id = u.id AND r.removed_at IS NULL AND r.used_at < u.used_at;
+WITH used AS MATERIALIZED (
+  SELECT r.n, k.used_at
+  FROM unnest(:tenants::text[], :ids::text[], :times::double precision[]) AS k (tenant, id, used_at)
+  CROSS JOIN LATERAL (SELECT n FROM responses WHERE tenant = k.tenant AND id = k.id AND NOT removed OFFSET 0) AS r
+)
+UPDATE responses AS r SET used_at = used.used_at FROM used
+WHERE r.n = used.n AND r.used_at < used.used_at AND r.n = ANY (ARRAY(SELECT n FROM used));
 
 -- name: expire_logs
 -- Removes the events of some responses whose log has been whole for long enough; how many responses.
 WITH old AS (
   SELECT n FROM responses WHERE log_ended_at <= :before ORDER BY log_ended_at LIMIT :most FOR UPDATE SKIP LOCKED
 ), noted AS (
-  UPDATE responses SET log_ended_at = NULL, events_expired = true FROM old WHERE responses.n = old.n
+  UPDATE responses SET log_ended_at = NULL, events_expired = true WHERE n = ANY (ARRAY(SELECT n FROM old))
 ), dropped AS (
-  DELETE FROM event_batches USING old WHERE event_batches.response = old.n
+  DELETE FROM event_batches WHERE response = ANY (ARRAY(SELECT n FROM old))
 )
 SELECT count(*) FROM old;
 
 -- name: find_erasable
 -- Some of the removed responses whose time of grace is over, locked.
-SELECT r.n FROM responses AS r WHERE r.removed_at <= :before
-  AND NOT EXISTS (
-    SELECT FROM responses AS c WHERE c.parent = r.n AND (c.removed_at IS NULL OR c.removed_at > :before))
+SELECT r.n FROM responses AS r WHERE r.removed AND r.removed_at <= :before
+  AND (SELECT true FROM responses AS c WHERE c.parent = r.n AND (NOT c.removed OR c.removed_at > :before) LIMIT 1) IS NULL
 ORDER BY r.removed_at, r.n DESC LIMIT :most FOR UPDATE SKIP LOCKED;
 
 -- name: erase_responses
 -- Erases locked responses, if nothing has needed them since; the numbers of their items.
 WITH erased AS (
   DELETE FROM responses AS r WHERE r.n = ANY (:numbers::bigint[]) AND r.removed_at <= :before
-    AND NOT EXISTS (
-      SELECT FROM responses AS c WHERE c.parent = r.n AND (c.removed_at IS NULL OR c.removed_at > :before))
+    AND (SELECT true FROM responses AS c WHERE c.parent = r.n AND (NOT c.removed OR c.removed_at > :before) LIMIT 1)
+      IS NULL
   RETURNING r.n
 )
-DELETE FROM response_items USING erased WHERE response_items.response = erased.n RETURNING response_items.item;
+DELETE FROM response_items WHERE response = ANY (ARRAY(SELECT n FROM erased)) RETURNING item;
 
 -- name: lock_items
 -- Locks items, so that nothing can begin to refer to them.
@@ -162,12 +191,16 @@ SELECT n FROM items WHERE n = ANY (:numbers::bigint[]) ORDER BY n FOR UPDATE;
 -- name: delete_items
 -- Removes those of the locked items that neither a response nor a conversation has.
 DELETE FROM items AS i WHERE i.n = ANY (:numbers::bigint[])
-  AND NOT EXISTS (SELECT FROM response_items AS ri WHERE ri.item = i.n)
-  AND NOT EXISTS (SELECT FROM conversation_items AS ci WHERE ci.item = i.n);
+  AND (SELECT true FROM response_items AS ri WHERE ri.item = i.n LIMIT 1) IS NULL
+  AND (SELECT true FROM conversation_items AS ci WHERE ci.item = i.n LIMIT 1) IS NULL;
 
 -- name: lock_tenant
 -- Locks some responses of a tenant.
-SELECT n FROM responses WHERE tenant = :tenant ORDER BY n LIMIT :most FOR UPDATE;
+SELECT n FROM responses WHERE n = ANY (ARRAY(
+  (SELECT n FROM responses WHERE tenant = :tenant AND NOT removed LIMIT :most)
+  UNION ALL
+  (SELECT n FROM responses WHERE tenant = :tenant AND removed LIMIT :most)
+)) ORDER BY n FOR UPDATE;
 
 -- name: delete_responses
 -- Removes responses whole, whatever their state; the numbers of their items.

@@ -3,13 +3,14 @@
 --
 -- What must not be half done is refused by NULL in a column that takes none, which undoes the whole statement: in
 -- `status` where the conversation is locked, in `first_seq` where events do not follow each other, and in `item` where
--- an item came or went while the statement ran, so that it has to be tried again.
+-- an item came or went while the statement ran, so that it has to be tried again. CASE stands where a plain condition
+-- would let the planner read the index of all running responses instead of finding the one.
 
 -- name: create_response
 -- Begins a response, or begins and ends it: how many were added, and whether that parent is there.
 WITH parent AS (
   -- The lock keeps whoever removes responses from taking it away in the meantime.
-  SELECT n FROM responses WHERE tenant = :tenant AND id = :parent_id AND removed_at IS NULL FOR KEY SHARE
+  SELECT n FROM responses WHERE tenant = :tenant AND id = :parent_id AND NOT removed FOR KEY SHARE
 ), record AS (
   INSERT INTO idempotency (tenant, key, digest, response_id, expires_at)
   SELECT :tenant, :key, :digest, :id, :key_expires_at
@@ -24,7 +25,7 @@ WITH parent AS (
   SELECT :tenant, :id, :parent_id, (SELECT n FROM parent), :conversation_id,
     CASE WHEN :conversation_id::text IS NULL OR NOT EXISTS (
       SELECT FROM responses
-      WHERE tenant = :tenant AND conversation_id = :conversation_id AND running AND gone_at IS NULL
+      WHERE tenant = :tenant AND conversation_id = :conversation_id AND running AND NOT gone
     ) THEN :status END,
     :owner, :format, :created_at, :completed_at, :expires_at, :keep_seconds, :used_at, :log_ended_at, :snapshot
   WHERE (:without_parent OR EXISTS (SELECT FROM parent)) AND (:key::text IS NULL OR EXISTS (SELECT FROM record))
@@ -90,13 +91,14 @@ WITH held AS (
     expires_at = CASE WHEN keep_seconds IS NULL THEN expires_at ELSE :now + keep_seconds END,
     log_ended_at = CASE WHEN cardinality(:firsts::integer[]) > 0 OR EXISTS (
       SELECT FROM event_batches WHERE response = responses.n) THEN :now END
-  WHERE tenant = :tenant AND id = :id AND removed_at IS NULL AND gone_at IS NULL AND running AND fence = :fence
+  WHERE tenant = :tenant AND id = :id AND NOT removed AND CASE WHEN gone THEN false ELSE running END
+    AND fence = :fence
   RETURNING n, conversation_id, 1 + coalesce(
     (SELECT last_seq FROM event_batches WHERE response = responses.n ORDER BY first_seq DESC LIMIT 1), -1) AS next_seq
 ), planned AS (
-  DELETE FROM plans USING held WHERE plans.response = held.n
+  DELETE FROM plans WHERE response = ANY (ARRAY(SELECT n FROM held))
 ), sampled AS (
-  DELETE FROM samples USING held WHERE samples.response = held.n
+  DELETE FROM samples WHERE response = ANY (ARRAY(SELECT n FROM held))
 ), logged AS (
   INSERT INTO event_batches (response, first_seq, last_seq, format, offsets, body)
   SELECT held.n, CASE WHEN :in_order AND held.next_seq = (:firsts::integer[])[1] THEN b.first_seq END, b.last_seq, :format,
@@ -161,10 +163,12 @@ WITH stream AS (
   -- The lock keeps a new owner waiting until this is durable, and this until it is known whether there is one.
   SELECT s.place, s.first_seq, s.status, r.n, 1 + coalesce(
     (SELECT b.last_seq FROM event_batches AS b WHERE b.response = r.n ORDER BY b.first_seq DESC LIMIT 1), -1) AS next_seq
-  FROM stream AS s JOIN responses AS r ON r.tenant = s.tenant AND r.id = s.id
-  WHERE r.removed_at IS NULL AND r.gone_at IS NULL AND r.running AND r.fence = s.fence
-  ORDER BY r.n
-  FOR NO KEY UPDATE OF r
+  FROM stream AS s
+  CROSS JOIN LATERAL (
+    SELECT n, gone, running, fence FROM responses
+    WHERE tenant = s.tenant AND id = s.id AND NOT removed OFFSET 0 FOR NO KEY UPDATE
+  ) AS r
+  WHERE NOT r.gone AND r.running AND r.fence = s.fence
 ), logged AS (
   INSERT INTO event_batches (response, first_seq, last_seq, format, offsets, body)
   SELECT held.n, b.first_seq, b.last_seq, :format, b.offsets, b.body
@@ -187,16 +191,16 @@ SELECT place, next_seq FROM held;
 -- name: find_batch
 -- The body of a batch that begins with an event.
 SELECT b.last_seq, b.body FROM responses AS r JOIN event_batches AS b ON b.response = r.n
-WHERE r.tenant = :tenant AND r.id = :id AND r.removed_at IS NULL AND r.fence = :fence AND b.first_seq = :first_seq;
+WHERE r.tenant = :tenant AND r.id = :id AND NOT r.removed AND r.fence = :fence AND b.first_seq = :first_seq;
 
 -- name: find_end
 -- How a response stands, whether it is gone or not.
-SELECT status, fence, snapshot FROM responses WHERE tenant = :tenant AND id = :id AND removed_at IS NULL;
+SELECT status, fence, snapshot FROM responses WHERE tenant = :tenant AND id = :id AND NOT removed;
 
 -- name: claim
 -- Gives a running response to a new owner, if it still has that fence and a format that is known.
 UPDATE responses SET fence = fence + 1, owner = :owner
-WHERE tenant = :tenant AND id = :id AND removed_at IS NULL AND gone_at IS NULL AND running AND fence = :fence
+WHERE tenant = :tenant AND id = :id AND NOT removed AND CASE WHEN gone THEN false ELSE running END AND fence = :fence
   AND format <= :format
 RETURNING id, parent_id, status, created_at, snapshot, conversation_id, owner, fence, keep_seconds IS NOT NULL,
   events_expired, (SELECT body FROM plans WHERE plans.response = responses.n);
@@ -206,5 +210,5 @@ RETURNING id, parent_id, status, created_at, snapshot, conversation_id, owner, f
 SELECT id, parent_id, status, created_at, snapshot, conversation_id, owner, fence, keep_seconds IS NOT NULL,
   events_expired, (SELECT body FROM plans WHERE plans.response = responses.n)
 FROM responses
-WHERE tenant = :tenant AND id = :id AND removed_at IS NULL AND gone_at IS NULL AND running AND owner = :owner
+WHERE tenant = :tenant AND id = :id AND NOT removed AND CASE WHEN gone THEN false ELSE running END AND owner = :owner
   AND fence = :fence + 1;

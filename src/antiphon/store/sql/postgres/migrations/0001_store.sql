@@ -23,22 +23,26 @@ CREATE TABLE responses (
   used_at double precision NOT NULL,-- later uses are noted only where limits need their order
   log_ended_at double precision,    -- since when the event log has been whole; NULL: there is none to remove
   gone_at double precision,         -- no look-up by id finds it any more
+  gone boolean NOT NULL GENERATED ALWAYS AS (gone_at IS NOT NULL) STORED,
   removed_at double precision,      -- nothing needs it any more: it is hidden, and erased after a time of grace
+  removed boolean NOT NULL GENERATED ALWAYS AS (removed_at IS NOT NULL) STORED,
   snapshot bytea NOT NULL
 ) WITH (fillfactor = 80);
-CREATE UNIQUE INDEX responses_by_id ON responses (tenant, id) WHERE removed_at IS NULL;
-CREATE INDEX responses_removed_by_id ON responses (tenant, id) WHERE removed_at IS NOT NULL;
+-- The conditions of these indexes are booleans, of which the planner expects half to be true while it has no statistics;
+-- of a column that is NULL it expects next to none, and would read a whole index for one row.
+CREATE UNIQUE INDEX responses_by_id ON responses (tenant, id) WHERE NOT removed;
+CREATE INDEX responses_removed_by_id ON responses (tenant, id) WHERE removed;
 CREATE INDEX responses_by_parent ON responses (parent) WHERE parent IS NOT NULL;
 CREATE INDEX responses_by_expiry ON responses (expires_at)
-  WHERE gone_at IS NULL AND NOT running AND expires_at < 'Infinity';
-CREATE INDEX responses_by_use ON responses (used_at, n) WHERE gone_at IS NULL AND NOT running;
-CREATE INDEX responses_running ON responses (n) WHERE gone_at IS NULL AND running;
-CREATE INDEX responses_gone ON responses (n) WHERE gone_at IS NOT NULL AND removed_at IS NULL;
-CREATE INDEX responses_removed ON responses (removed_at) WHERE removed_at IS NOT NULL;
+  WHERE NOT gone AND NOT running AND expires_at < 'Infinity';
+CREATE INDEX responses_by_use ON responses (used_at, n) WHERE NOT gone AND NOT running;
+CREATE INDEX responses_running ON responses (n) WHERE NOT gone AND running;
+CREATE INDEX responses_gone ON responses (n) WHERE gone AND NOT removed;
+CREATE INDEX responses_removed ON responses (removed_at) WHERE removed;
 CREATE INDEX responses_by_log_end ON responses (log_ended_at) WHERE log_ended_at IS NOT NULL;
 -- The lock of a conversation: one response at a time runs in it.
 CREATE UNIQUE INDEX responses_running_in_conversation ON responses (tenant, conversation_id)
-  WHERE conversation_id IS NOT NULL AND gone_at IS NULL AND running;
+  WHERE conversation_id IS NOT NULL AND NOT gone AND running;
 
 -- What another owner needs to run a response; a row goes when its response ends.
 CREATE TABLE plans (
