@@ -1845,6 +1845,12 @@ SCALE: tuple[Requirement, ...] = (
         "A server with a full disk stops in time, and the next one goes on with what was durable.",
     ),
     R(
+        "fault:disk-full:start",
+        "faults B2 9",
+        "A server starts over a full disk, and takes up what an earlier one left once there is space.",
+    ),
+    R("lease:start", "faults B2 9", "A store that cannot be written at a start is tried again until all is taken over."),
+    R(
         "fault:busy",
         "faults B2 11",
         "While another program locks the file, requests wait for five seconds at most, and then are 503.",
@@ -2069,6 +2075,16 @@ DIALECTS_A: tuple[Requirement, ...] = (
         "DeepSeek's calls are read, arguments bare or as a block of code, also where a distilled model misspells.",
     ),
     R(
+        "prompt:dialect:llama3",
+        "issue 4, 1",
+        "Llama's objects of name and parameters are read, bare or marked, also several; templates get one at a time.",
+    ),
+    R(
+        "prompt:dialect:pythonic",
+        "issue 4, 1",
+        "Calls as Python functions are read in every frame and come out as JSON; a template gets what it cannot show.",
+    ),
+    R(
         "prompt:literals:json",
         "issue 4, 1",
         "Arguments in sound JSON leave byte for byte as they come; what is meant beyond doubt is mended on the way.",
@@ -2191,6 +2207,11 @@ DIALECTS_B: tuple[Requirement, ...] = (
         "prompt:dialect:harmony",
         "issue 4, 1",
         "The channels of gpt-oss are told apart: thinking, text, and calls in any form of their header.",
+    ),
+    R(
+        "prompt:dialect:gemma",
+        "issue 4, 1",
+        "Calls of Gemma are read: the notation of Gemma 4 and FunctionGemma, and the fenced form that Gemma 3 is asked for.",
     ),
     R(
         "prompt:tagged:values",

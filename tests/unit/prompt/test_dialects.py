@@ -246,7 +246,7 @@ def test_the_template_decides_the_dialect() -> None:
     tools = {"supports_tools": True}
     assert detect("{{ '<tool_call>' }}", tools).name == "hermes"
     assert detect("{{ '<tool_call>\n<function=' }}", tools).name == "qwen3_coder"
-    assert detect("{{ '[TOOL_CALLS]' }}", tools).name == "generic"
+    assert detect("{{ '[SOME_CALLS]' }}", tools).name == "generic"
     assert detect("{{ messages }}", {}).name == "generic"
     with pytest.raises(KeyError):
         named("no such dialect")

@@ -95,8 +95,11 @@ class Dialect(ABC):
     always: Sequence[str] = ()
     """Such texts that must come out also where no tool may be called."""
 
+    binds_lark: bool = False
+    """Whether the grammar of its calls holds the input of a custom tool to the Lark grammar that this has."""
+
     openings: Sequence[str] = ()
-    """Texts of which one opens every call in free text; empty where a call cannot be told from text by its opening."""
+    """Texts of which one opens a call in free text, whatever the tools."""
 
     @staticmethod
     def fits(template: str, caps: Mapping[str, bool]) -> bool:
@@ -131,12 +134,19 @@ class Dialect(ABC):
         """The body of a rule for an answer that is no call, as this family writes it around this body."""
         return body
 
+    def call_openings(self, prompt: Prompt) -> Sequence[str]:
+        """Texts of which one opens every call in free text; empty where a call cannot be told from text by its opening.
+
+        A family without markers of its own opens a call with the name of a tool.
+        """
+        return self.openings if callable_tools(prompt) else ()
+
     def calls(self, prompt: Prompt, lark: Lark, *, opened: str = "") -> str | None:
         """The name of the rule for one turn of calls as this family writes them: of the tools that may be called now,
         with arguments of their schemas, one call where calls may not be parallel, else one or more.
 
-        `opened` is the opening that the model has written already; the rule goes on after it. None where this dialect
-        has no grammar.
+        `opened` is the one of `call_openings` that the model has written already; the rule goes on after it. None where
+        this dialect has no grammar.
         """
         return None
 

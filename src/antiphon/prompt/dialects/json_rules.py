@@ -30,11 +30,23 @@ def object_call(prompt: Prompt, lark: Lark, *, arguments: str, tail: str = "") -
     """The name of the rule for one call as an object of a name and arguments; `arguments` is what the object calls
     them, `tail` the body for more members behind them.
     """
-    calls: list[str] = []
-    for place, tool in enumerate(tools_to_call(prompt)):
-        head = f'{{"name": {encode(tool.name).decode()}, "{arguments}": '
-        calls.append(f"{lark.literal(head)} {arguments_of(tool, place, lark)}")
-    return lark.rule("call", f"{lark.any_of(calls)} {tail + ' ' if tail else ''}{lark.literal('}')}")
+    tools = tools_to_call(prompt)
+    heads = [lark.literal(f'{{"name": {encode(tool.name).decode()}') for tool in tools]
+    rests = [_rest(tool, place, lark, arguments, tail) for place, tool in enumerate(tools)]
+    return lark.rule("call", lark.any_of(f"{head} {rest}" for head, rest in zip(heads, rests, strict=True)))
+
+
+def opened_object(
+    prompt: Prompt, lark: Lark, tool: FunctionTool | CustomTool, *, arguments: str, tail: str = ""
+) -> str:
+    """The name of the rule for what follows the name of this tool in such an object."""
+    place = tools_to_call(prompt).index(tool)
+    return lark.rule("opened_call", _rest(tool, place, lark, arguments, tail))
+
+
+def _rest(tool: FunctionTool | CustomTool, place: int, lark: Lark, arguments: str, tail: str) -> str:
+    head = lark.literal(f', "{arguments}": ')
+    return f"{head} {arguments_of(tool, place, lark)} {tail + ' ' if tail else ''}{lark.literal('}')}"
 
 
 def in_row(prompt: Prompt, first: str, following: str, between: str = "") -> str:

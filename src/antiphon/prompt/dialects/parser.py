@@ -251,7 +251,9 @@ class FormParser:
             self._state = _BLOCK
             self._block = True
             self._block_had_call = False
-        # Any other marker alone is dropped, and the text goes on around it.
+        else:
+            # Any other marker is dropped, and the text goes on around it; a bare call may begin behind it.
+            self._gap.own_line = True
         return True
 
     def _maybe_call(self) -> bool:
