@@ -38,6 +38,8 @@ def main() -> int:
     xllamacpp: Any = importlib.import_module("xllamacpp")
     params: Any = xllamacpp.CommonParams()
     _configure(params, config)
+    if config.get("embedding"):
+        _configure_embedding(params, config, xllamacpp)
     try:
         server: Any = xllamacpp.Server(params)
     except Exception as error:  # noqa: BLE001 - native code raises what it likes; the parent reads the text
@@ -86,6 +88,12 @@ def _configure(params: Any, config: dict[str, Any]) -> None:
     # Its output parsers are never used here, and building one can fail on a template that renders well.
     params.force_pure_content_parser = True
     params.verbosity = 1
+
+
+def _configure_embedding(params: Any, config: dict[str, Any], xllamacpp: Any) -> None:
+    params.embedding = True
+    if config["pooling"]:
+        params.pooling_type = getattr(xllamacpp.llama_pooling_type, f"LLAMA_POOLING_TYPE_{config['pooling'].upper()}")
 
 
 if __name__ == "__main__":

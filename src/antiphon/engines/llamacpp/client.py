@@ -19,6 +19,7 @@ import msgspec
 from antiphon.engines.llamacpp.wire import (
     Chunk,
     Detokenized,
+    Embeddings,
     Failure,
     Props,
     Rendered,
@@ -110,6 +111,14 @@ class Client:
     async def detokenize(self, tokens: Sequence[int]) -> str:
         """The text of tokens, special ones spelled out."""
         return (await self._call("POST", "/detokenize", {"tokens": tokens}, Detokenized)).content
+
+    async def embeddings(self, inputs: Sequence[str | Sequence[int]]) -> Embeddings:
+        """The vectors of texts, or of tokens; those of one call are not in order.
+
+        Raises:
+            ChildError: an input is too long, or is none; or this child makes no vectors.
+        """
+        return await self._call("POST", "/v1/embeddings", {"input": inputs, "encoding_format": "base64"}, Embeddings)
 
     async def completion(self, body: Mapping[str, Any]) -> AsyncGenerator[Sequence[Chunk]]:
         """The chunks of a streamed completion, in lists of what one read brought; closing it closes the socket.

@@ -10,14 +10,15 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from antiphon.engines.llamacpp.client import answers
+from antiphon.engines.base import RESTART_PATIENCE
+from antiphon.engines.llamacpp.client import ChildDiedError, answers
 from antiphon.engines.llamacpp.diagnosis import explain_death, explain_failure
 from antiphon.engines.llamacpp.folder import PrivateFolder, remove_stale
 from antiphon.engines.llamacpp.memory import memory_kills
@@ -25,6 +26,7 @@ from antiphon.errors import ConfigurationError, EngineUnavailableError
 
 __all__ = ["Child", "ChildConfig", "Supervisor"]
 
+T = TypeVar("T")
 
 _STDERR_TAIL = 16 * 1024
 _FIRST_BACKOFF = 0.1
@@ -34,7 +36,10 @@ _LAST_WORDS_SECONDS = 5.0
 
 
 class ChildConfig(Struct, frozen=True):
-    """What the child is told. `context_length` in tokens, 0 for the model's own; `chat_template` "" for its own."""
+    """What the child is told. `context_length` in tokens, 0 for the model's own; `chat_template` "" for its own.
+
+    A child for `embedding` generates nothing; `pooling` is how the vectors of tokens become one, "" for its own way.
+    """
 
     model: str
     socket: str
@@ -44,6 +49,8 @@ class ChildConfig(Struct, frozen=True):
     threads: int
     gpu_layers: int | None
     chat_template: str
+    embedding: bool = False
+    pooling: str = ""
 
 
 class Child:
@@ -223,6 +230,25 @@ class Supervisor:
                     self._started.clear()
                     await self._started.wait()
         return self.child
+
+    async def outliving(self, work: Callable[[], Awaitable[T]]) -> T:
+        """The result of work that can be done again, which is done once more where the child dies over it.
+
+        Raises:
+            EngineUnavailableError: no child runs, or another one died over it or was not there in time.
+        """
+        child = self.require()
+        try:
+            return await work()
+        except ChildDiedError:
+            await self.ended(child)
+        try:
+            if await self.wait(RESTART_PATIENCE) is not None:
+                return await work()
+        except ChildDiedError:
+            pass
+        # Nothing has been generated: the caller can simply try again.
+        raise EngineUnavailableError("The engine died and is being restarted; try again.")
 
     async def ended(self, child: Child, seconds: float = 5.0) -> None:
         """Wait for the end of a child that seems to be dead; one that neither ends nor answers is killed."""

@@ -8,6 +8,8 @@ __all__ = [
     "Candidate",
     "Chunk",
     "Detokenized",
+    "Embeddings",
+    "EmbeddingsUsage",
     "ErrorBody",
     "Failure",
     "Progress",
@@ -17,6 +19,7 @@ __all__ = [
     "TokenPiece",
     "Tokenized",
     "TokenizedPieces",
+    "Vector",
 ]
 
 
@@ -59,6 +62,7 @@ class Chunk(Struct):
     tokens: list[int] = field(default_factory=list[int])
     stop: bool = False
     stop_type: str = ""
+    stopping_word: str = ""
     tokens_predicted: int = 0
     prompt_progress: Progress | None = None
     completion_probabilities: list[Candidate] | None = None
@@ -95,6 +99,26 @@ class TokenizedPieces(Struct):
     """The answer of `/tokenize` with pieces."""
 
     tokens: list[TokenPiece]
+
+
+class Vector(Struct):
+    """A vector: little-endian 32-bit floats in base64. `index` is the place of its input."""
+
+    index: int
+    embedding: str
+
+
+class EmbeddingsUsage(Struct):
+    """The tokens that were read."""
+
+    prompt_tokens: int
+
+
+class Embeddings(Struct):
+    """The answer of `/v1/embeddings`."""
+
+    data: list[Vector]
+    usage: EmbeddingsUsage
 
 
 class _Generation(Struct):
