@@ -78,8 +78,8 @@ class Journal:
     """Writes one run's events with its fence.
 
     `durable` is how many events are in the store; `told` is called whenever it grows, and once with None when the
-    store says that the run is not its owner any more. `status` goes with the next batch. `sampled` may be exchanged
-    for that of another turn.
+    store says that the run is not its owner any more. `failed` is called once for each time that the store is away.
+    `status` goes with the next batch. `sampled` may be exchanged for that of another turn.
     """
 
     def __init__(
@@ -106,7 +106,8 @@ class Journal:
         self._writing: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
         self._mark: Mark = (0, 0, 0, 0)
-        self._tried: tuple[EventBatch, Mark] | None = None
+        self._tried: tuple[EventBatch, Mark, Sampled] | None = None
+        self._failing = False
         self.sampled = Sampled()
         self.fence = fence
         self.durable = durable
@@ -172,7 +173,9 @@ class Journal:
                     if not self._closing.is_set():
                         await self._append()
                 except Exception as error:  # noqa: BLE001 - what is not written stays here and is tried again
-                    self._failed(error)
+                    if not self._failing:
+                        self._failed(error)
+                    self._failing = True
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(self._closing.wait(), RETRY_SECONDS)
                 waiting = len(self._frames) - self.durable
@@ -189,29 +192,32 @@ class Journal:
             return
         mark, status = _mark(self.sampled), self.status
         batch = batch_of(frames, self.durable, self._increment(mark))
-        self._tried = batch, mark
+        self._tried = batch, mark, self.sampled
         kept = await self._store.append_events(self._scope, self._id, batch, fence=self.fence, status=status)
         if not kept:
             self._tried = None
             self.lost = True
             self._told(None)
             return
-        self._kept(batch, mark)
+        self._kept(*self._tried)
 
     async def _look_up(self) -> None:
         """After an attempt that failed: it may have got through all the same, and must not be made twice."""
         if self._tried is None:
             return
-        batch, mark = self._tried
+        batch, mark, sampled = self._tried
         found = await self._store.events(self._scope, self._id, self.durable - 1)
         # By its bytes: what has these numbers may be another owner's.
         if found and (found[0].first_sequence, found[0].body) == (batch.first_sequence, batch.body):
-            self._kept(batch, mark)
+            self._kept(batch, mark, sampled)
         self._tried = None
 
-    def _kept(self, batch: EventBatch, mark: Mark) -> None:
+    def _kept(self, batch: EventBatch, mark: Mark, sampled: Sampled) -> None:
         self._tried = self.status = None
-        self._mark = mark
+        self._failing = False
+        if sampled is self.sampled:
+            # Else another turn has begun while this was written.
+            self._mark = mark
         self.durable = batch.last_sequence + 1
         self._told(self.durable)
 
