@@ -1849,7 +1849,11 @@ SCALE: tuple[Requirement, ...] = (
         "faults B2 9",
         "A server starts over a full disk, and takes up what an earlier one left once there is space.",
     ),
-    R("lease:start", "faults B2 9", "A store that cannot be written at a start is tried again until all is taken over."),
+    R(
+        "lease:start",
+        "faults B2 9",
+        "A store that cannot be written at a start is tried again until all is taken over.",
+    ),
     R(
         "fault:busy",
         "faults B2 11",
@@ -1900,6 +1904,11 @@ RUNTIME: tuple[Requirement, ...] = (
         "journal:unsure",
         "faults B2 11",
         "A write whose outcome is not known is looked up by its bytes before anything more is written.",
+    ),
+    R(
+        "journal:turns",
+        "architecture, Token log",
+        "A turn that begins while a batch is written loses nothing drawn for it.",
     ),
     R("journal:lost", "issue 3, Must show 6", "An owner whose fence was raised is told once, and writes no more."),
     R("journal:owed", "faults B2 11", "An end that is owed is written after what a lost write has left."),

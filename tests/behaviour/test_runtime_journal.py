@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
+from antiphon.engines.base import Sampled
 from antiphon.protocol.ids import new_id
-from antiphon.runtime.journal import MOST_EVENTS, Journal, batch_of, sampled_of
+from antiphon.runtime.journal import MOST_EVENTS, Journal, batch_of
 from antiphon.runtime.observer import Observer
 from antiphon.runtime.upkeep import Upkeep
-from antiphon.store.base import FinishedResponse, NewResponse
+from antiphon.store.base import EventBatch, FinishedResponse, NewResponse
 from support.unsteady import AWAY, OURS, Faults, Gate, UnsteadyStore, eventually, frames_of
 
 requirement = pytest.mark.requirement
@@ -26,6 +28,12 @@ async def begun(store: UnsteadyStore, frames: list[bytes], told: Callable[[int |
     name = new_id("resp")
     await store.create_response(OURS, NewResponse(name, None, "in_progress", 1000, b"{}", ()))
     return Journal(store, OURS, name, frames, fence=1, delay=0.001, durable=0, told=told, failed=lambda error: None)
+
+
+def drawn(batches: list[EventBatch]) -> tuple[list[int], str, int]:
+    """The tokens and the text that batches keep, and the count at their end."""
+    kept = [msgspec.msgpack.decode(one.sampled) for one in batches if one.sampled]
+    return [token for one in kept for token in one[0]], "".join(one[1] for one in kept), kept[-1][2]
 
 
 @requirement("journal:end")
@@ -74,8 +82,7 @@ async def test_a_write_whose_outcome_is_not_known_is_looked_up_before_more_is_wr
     await eventually(all_there)
     batches = await store.events(OURS, journal._id)
     assert frames_of(batches) == b"".join(frames)
-    whole = sampled_of(batches)
-    assert (whole.tokens, "".join(whole.text), whole.generated) == ([7, 8], "ab", 2)
+    assert drawn(batches) == ([7, 8], "ab", 2)
     assert told[-1] == len(frames)
 
 
@@ -171,3 +178,22 @@ async def test_an_end_that_is_owed_is_written_after_what_a_lost_write_has_left(t
     row = await store.get_response(OURS, journal._id)
     assert row is not None
     assert (row.status, upkeep.owed(OURS, journal._id)) == ("failed", None)
+
+
+@requirement("journal:turns")
+async def test_a_turn_that_begins_while_a_batch_of_the_one_before_is_written_loses_nothing():
+    store, gate, frames = UnsteadyStore(), Gate(), [frame(0)]
+    journal = await begun(store, frames, lambda durable: None)
+    journal.sampled.tokens += [1, 2, 3]
+    journal.sampled.generated = 3
+    store.around["append_events"] = gate
+    journal.note()
+    await gate.entered.wait()
+    journal.begin_turn(Sampled())
+    journal.sampled.tokens.append(4)
+    journal.sampled.text.append("d")
+    journal.sampled.generated = 1
+    frames.append(frame(1))
+    gate.opened.set()
+    await eventually(lambda: _value(journal.durable == 2))
+    assert drawn((await store.events(OURS, journal._id))[1:]) == ([4], "d", 1)
