@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import pairwise
 
 import pytest
@@ -11,7 +12,7 @@ from antiphon.runtime.lease import Lease
 from antiphon.runtime.observer import Observer
 from antiphon.store.base import NewResponse, RunningResponse
 from support.stores import Clock
-from support.unsteady import OURS, UnsteadyStore
+from support.unsteady import OURS, Faults, UnsteadyStore
 
 requirement = pytest.mark.requirement
 
@@ -34,3 +35,36 @@ async def test_a_takeover_that_takes_longer_than_a_lease_does_not_let_it_run_out
     times = list(beats.values())
     assert times[0] + 19.0 <= times[-1] <= times[0] + 20.0
     assert max(after - before for before, after in pairwise(times)) <= 1.0
+
+
+@requirement("lease:start")
+@pytest.mark.parametrize("shared", [False, True])
+async def test_a_store_that_cannot_be_written_at_a_start_is_tried_again_until_all_is_taken_over(shared: bool):
+    store = UnsteadyStore(shared=shared)
+    names = [new_id("resp") for _ in range(3)]
+    for name in names:
+        await store.create_response(OURS, NewResponse(name, None, "in_progress", 1, b"{}", (), owner="gone"))
+    if shared:
+        await store.join("gone")
+    store.around["claim"] = Faults(4)
+    taken: list[str] = []
+    all_taken = asyncio.Event()
+
+    async def take(orphan: RunningResponse) -> None:
+        assert await store.claim(orphan.scope, orphan.id, orphan.fence, lease.owner) is not None
+        taken.append(orphan.id)
+        if len(taken) == len(names):
+            all_taken.set()
+
+    # Where others share the store, an owner that never gave a sign of life is dead after the time of a lease.
+    lease = Lease(store, Observer(), 0.1, take)
+    await lease.start()
+    assert taken == []
+    await asyncio.wait_for(all_taken.wait(), 10)
+    assert taken == names
+    task = lease._task
+    assert task is not None
+    if not shared:
+        await asyncio.wait_for(task, 10)
+    await lease.stop()
+    assert task.done()

@@ -21,6 +21,7 @@ DRAIN = 1
 COUNTED = 400
 SLOW = f"!SLOW 5\n!COUNT {COUNTED}"
 TEXT = " ".join(str(number) for number in range(1, COUNTED + 1))
+MOST_LINES = 60
 QUIET = 1.5
 """Seconds of silence that mean that nothing more is written; the journal tries again every half a second."""
 
@@ -83,16 +84,17 @@ def disk_of(kind: str, folder: Path) -> Iterator[Disk]:
 
 
 @contextmanager
-def serving(disk: Disk) -> Iterator[Full]:
-    """A server over the disk."""
+def serving(disk: Disk, *, is_full: bool = False) -> Iterator[Full]:
+    """A server over the disk, which may be full when it starts."""
     file = disk.folder / "state.db"
     arguments = ["--model", "scripted", "--store", str(file), "--drain-timeout", str(DRAIN)]
     with (
-        running_server(arguments, prefix=disk.prefix) as server,
+        running_server(arguments, prefix=disk.prefix_when_full if is_full else disk.prefix) as server,
         httpx2.Client(base_url=server.base_url, timeout=30) as client,
     ):
         yield Full(server, disk, file, client)
-    assert server.process.returncode == 0
+    assert server.process.returncode in (0, -signal.SIGKILL)
+    assert len(server.lines) < MOST_LINES, "what lasts is not told each time"
     assert str(disk.folder) not in "".join(server.lines).replace(f"kept in {file}", "")
 
 
@@ -218,4 +220,32 @@ def test_a_server_with_a_full_disk_stops_in_time_and_the_next_one_goes_on(kind: 
             assert whole[: len(stream.frames)] == stream.frames
             assert full.get(broken.id)["status"] == "failed"
             assert full.log(broken.id)[:2] == failed[:2]
+            full.check_file()
+
+
+@pytest.mark.requirement("fault:disk-full:start")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_server_starts_over_a_full_disk_and_takes_up_what_was_left_when_there_is_space(kind: str, tmp_path: Path):
+    with disk_of(kind, tmp_path) as disk:
+        with serving(disk) as full:
+            kept = full.post().json()
+            streams = [full.follow(SLOW, background=True) for _ in range(3)]
+            broken = full.follow(SLOW)
+            for stream in (*streams, broken):
+                stream.wait_for(20)
+            full.fill()
+            full.server.process.kill()
+            full.server.process.wait()
+        with serving(disk, is_full=True) as full:
+            assert full.get(kept["id"]) == kept
+            refused(full.post())
+            assert full.post(store=False).json()["status"] == "completed"
+            assert {full.get(stream.id)["status"] for stream in (*streams, broken)} == {"in_progress"}
+            full.free()
+            wait_until(lambda: full.get(broken.id)["status"] == "failed")
+            assert full.get(broken.id)["error"]["code"] == "server_restarted"
+            for stream in streams:
+                wait_until(lambda stream=stream: full.get(stream.id)["status"] == "completed", 30)
+                assert full.get(stream.id)["output_text"] == TEXT
+                assert full.log(stream.id)[: len(stream.frames)] == stream.frames
             full.check_file()

@@ -22,6 +22,8 @@ from typing import Any
 __all__ = ["Disk", "SizeLimit", "TinyFileSystem", "can_mount"]
 
 MEGABYTES = 24
+FEW_BYTES = 40_000
+"""Enough for the index of SQLite's log, without which it opens nothing, and less than what has been written by then."""
 
 _QUERY = """
 import json, sqlite3, sys
@@ -32,9 +34,13 @@ print(json.dumps(connection.execute(statement, json.loads(values)).fetchall()))
 
 
 class Disk(ABC):
-    """A folder for a server; `prefix` goes before the server's command. A full one takes no more after some writes."""
+    """A folder for a server; `prefix` goes before the server's command. A full one takes no more after some writes.
+
+    `prefix_when_full` is for a server that starts while it is full.
+    """
 
     prefix: Sequence[str] = ()
+    prefix_when_full: Sequence[str] = ()
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -59,8 +65,10 @@ class Disk(ABC):
 class SizeLimit(Disk):
     """A limit of the process on the sizes of files."""
 
+    prefix_when_full = ("prlimit", f"--fsize={FEW_BYTES}:")
+
     def fill(self, pid: int) -> None:
-        _limit(pid, 4096)
+        _limit(pid, FEW_BYTES)
 
     def free(self, pid: int) -> None:
         # The limit of a process that has ended has gone with it.
@@ -76,6 +84,7 @@ class TinyFileSystem(Disk):
         # The folder as the holder sees it.
         self._inside = Path(f"/proc/{holder}/root") / folder.relative_to("/")
         self.prefix = ("nsenter", "--mount", *_user_namespace("--preserve-credentials"), "--target", str(holder))
+        self.prefix_when_full = self.prefix
 
     def fill(self, pid: int) -> None:
         with (self._inside / "ballast").open("wb", buffering=0) as ballast, contextlib.suppress(OSError):

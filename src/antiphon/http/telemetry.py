@@ -5,6 +5,7 @@ Labels never hold an id or a key. Times are seconds of the monotonic clock.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ import structlog
 from msgspec import Struct
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from antiphon.errors import UnavailableError
 from antiphon.protocol.response import Usage
 from antiphon.runtime.observer import Observer
 
@@ -20,6 +22,9 @@ __all__ = ["Telemetry"]
 _log = structlog.get_logger("antiphon")
 _TROUBLE = frozenset({"died", "restarted", "restart_failed", "context_reduced"})
 _LOST_WEBHOOKS = frozenset({"refused", "unknown", "expired"})
+AGAIN_SECONDS = 10.0
+"""After so long a fault that lasts is told again."""
+
 _LATENCY = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
 
@@ -50,6 +55,7 @@ class Telemetry(Observer):
         def histogram(name: str, text: str, names: list[str]) -> Histogram:
             return Histogram(f"antiphon:{name}", text, names, registry=self._registry, buckets=_LATENCY)
 
+        self._due: dict[str, float] = {}
         self._models: dict[str, _ModelMetrics] = {}
         self._requests: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._running = Gauge(
@@ -129,7 +135,16 @@ class Telemetry(Observer):
             _log.warning(f"webhook {outcome}")
 
     def fault(self, message: str, error: BaseException) -> None:
-        """Log a fault with its traceback, which no client sees."""
+        """Log a fault with its traceback, which no client sees.
+
+        A store that cannot be used now needs none, and is tried again and again: that is told once in a while.
+        """
+        if isinstance(error, UnavailableError):
+            now = time.monotonic()
+            if now >= self._due.get(message, now):
+                self._due[message] = now + AGAIN_SECONDS
+                _log.error(f"{message}: {error.message}")
+            return
         _log.error(message, exc_info=(type(error), error, error.__traceback__))
 
     def http_request(self, handler: str, method: str, status: int, seconds: float) -> None:

@@ -45,10 +45,12 @@ class Lease:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Enter, take over what nobody runs, and go on so in the background where others share the store."""
+        """Enter, take over what nobody runs, and go on so in the background where others share the store.
+
+        A store that cannot be written now keeps no server from starting: it is tried again until all has been taken.
+        """
         await self._store.join(self.owner)
-        await self.look()
-        if self._store.shared:
+        if not await self._looked() or self._store.shared:
             self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
@@ -83,10 +85,16 @@ class Lease:
         self._seen = seen
         return {owner for owner, (_, since) in seen.items() if now - since < self._seconds} | {self.owner}
 
+    async def _looked(self) -> bool:
+        try:
+            await self.look()
+        except Exception as error:  # noqa: BLE001 - the store may be back at the next beat
+            self._observer.fault("the lease could not be renewed", error)
+            return False
+        return True
+
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(self._pause)
-            try:
-                await self.look()
-            except Exception as error:  # noqa: BLE001 - the store may be back at the next beat
-                self._observer.fault("the lease could not be renewed", error)
+            if await self._looked() and not self._store.shared:
+                return

@@ -38,6 +38,8 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _MOST_JOBS = 128
 _BUSY_MILLISECONDS = 5000
+_AGAIN_SECONDS = 10.0
+_due: dict[str, float] = {}
 
 _REASONS = {
     sqlite3.SQLITE_FULL: "the disk is full",
@@ -74,12 +76,20 @@ def clean_error(error: Exception) -> APIError:
     if isinstance(error, sqlite3.Error):
         code = getattr(error, "sqlite_errorcode", None)
         reason = _REASONS.get(code & 0xFF) if isinstance(code, int) else None
-        _log.error("the store failed: %s (%s)", error, getattr(error, "sqlite_errorname", "no code"))
+        _tell(error, getattr(error, "sqlite_errorname", "no code"))
         if reason is not None:
             return UnavailableError(f"The store cannot be used now: {reason}.", retry_after=5.0)
     else:
         _log.error("the store failed", exc_info=error)
     return InternalError("The store failed.")
+
+
+def _tell(error: sqlite3.Error, name: str) -> None:
+    """Log an error of SQLite; one that lasts meets every write, and is told once in a while."""
+    now = time.monotonic()
+    if now >= _due.get(name, now):
+        _due[name] = now + _AGAIN_SECONDS
+        _log.error("the store failed: %s (%s)", error, name)
 
 
 def _concerns_all(error: Exception) -> bool:
