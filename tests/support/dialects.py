@@ -96,10 +96,10 @@ def pieces_of(dialect: Dialect, texts: Sequence[str], prompt: Prompt) -> list[Pi
     return [piece for text in texts for piece in parser.feed(text)] + list(parser.finish())
 
 
-def parse(name: str, texts: Sequence[str] | str, prompt: Prompt | None = None) -> list[Any]:
+def parse(name: str, texts: Sequence[str] | str, prompt: Prompt | None = None, template: str = "") -> list[Any]:
     """Text as strings, calls as (name, arguments), in order."""
     parts = [texts] if isinstance(texts, str) else texts
-    return folded(pieces_of(named(name), parts, prompt or prompt_of()))
+    return folded(pieces_of(named(name, template), parts, prompt or prompt_of()))
 
 
 def folded(found: Sequence[Piece]) -> list[Any]:

@@ -25,6 +25,15 @@ _MISTRAL = dict.fromkeys(
     ),
     CONTROL,
 )
+_LLAMA3 = dict.fromkeys(
+    ("<|begin_of_text|>", "<|eot_id|>", "<|start_header_id|>", "<|end_header_id|>", "<|python_tag|>"), CONTROL
+)
+_LLAMA4 = dict.fromkeys(
+    ("<|begin_of_text|>", "<|eot|>", "<|header_start|>", "<|header_end|>", "<|python_start|>", "<|python_end|>"),
+    CONTROL,
+)
+_LFM2_TOKENS = ("<|tool_list_start|>", "<|tool_list_end|>", "<|tool_call_start|>", "<|tool_call_end|>")
+_LFM2 = _CHATML | dict.fromkeys((*_LFM2_TOKENS, "<|tool_response_start|>", "<|tool_response_end|>"), CONTROL)
 _KIMI_CALLS = (
     *("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>"),
     *("<|tool_call_argument_begin|>", "<|tool_call_end|>"),
@@ -72,8 +81,22 @@ _HARMONY = _kinds(
     *("<|startoftext|>", "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>"),
     "<|return|>",
 )
+_GEMMA = _kinds(
+    CONTROL,
+    *("<bos>", "<|turn>", "<turn|>", "<|tool>", "<tool|>", "<|tool_response>", "<tool_response|>", "<|think|>"),
+    *("<|tool_call>", "<tool_call|>", "<|channel>", "<channel|>", '<|"|>'),
+)
+_FUNCTION_GEMMA = _kinds(
+    CONTROL, "<bos>", "<start_of_turn>", "<end_of_turn>", "<start_function_declaration>", "<end_function_declaration>"
+) | _kinds(
+    USER_DEFINED,
+    *("<start_function_call>", "<end_function_call>", "<escape>"),
+    *("<start_function_response>", "<end_function_response>"),
+)
 
 FAMILIES: Mapping[str, Family] = {
+    "gemma4": Family("gemma4", "gemma4.jinja", _GEMMA, end="<turn|>"),
+    "functiongemma": Family("gemma4", "functiongemma.jinja", _FUNCTION_GEMMA, end="<end_of_turn>"),
     "harmony": Family("harmony", "harmony.jinja", _HARMONY, end="<|return|>"),
     "glm": Family("glm", "glm.jinja", _GLM | _kinds(USER_DEFINED, *_GLM_TAGS), end="<|user|>"),
     "glm_control": Family("glm", "glm.jinja", _GLM | _kinds(CONTROL, *_GLM_TAGS), end="<|user|>"),
@@ -84,9 +107,14 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "kimi": Family("kimi", "kimi.jinja", _KIMI),
     "kimi_by_id": Family("kimi", "kimi_by_id.jinja", _KIMI),
+    "lfm2": Family("pythonic", "lfm2.jinja", _LFM2),
+    "llama3": Family("llama3", "llama3.jinja", _LLAMA3, "<|eot_id|>"),
+    "llama4": Family("llama3", "llama4.jinja", _LLAMA4, "<|eot|>"),
     "mistral": Family("mistral", "mistral.jinja", _MISTRAL, "</s>"),
     "mistral_ids": Family("mistral", "mistral_ids.jinja", _MISTRAL, "</s>"),
     "mistral_array": Family("mistral", "mistral_array.jinja", _MISTRAL, "</s>"),
+    "olmo3": Family("pythonic", "olmo3.jinja", _CHATML),
+    "pythonic": Family("pythonic", "pythonic.jinja", _LLAMA4, "<|eot|>"),
     "qwen3_coder": Family("qwen3_coder", "qwen3_coder.jinja"),
 }
 

@@ -76,6 +76,13 @@ class Lark:
         """One of these, in brackets; there must be at least one."""
         return "(" + " | ".join(alternatives) + ")"
 
+    @staticmethod
+    def repeated(body: str, least: int, most: int | None) -> str:
+        """The body so many times, any number where `most` is None; empty where it is never."""
+        if most is not None and most <= 0:
+            return ""
+        return f"({body}){{{max(0, least)},{'' if most is None else most}}}"
+
     def json(self, schema: Mapping[str, Any]) -> str:
         """A JSON value of a schema. Definitions may stand in schemas within it too, each for what stands beside it."""
         defs: dict[str, Any] = {}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.machine.deltas import ReasoningDelta, TextDelta, ToolCallDelta, ToolCallStart
@@ -197,6 +197,7 @@ FRAGMENTS = st.sampled_from(
 
 
 @pytest.mark.requirement("prompt:dialect:cuts")
+@settings(deadline=None)
 @given(fragments=st.lists(FRAGMENTS, max_size=16), data=st.data())
 def test_cuts_change_nothing(fragments: list[str], data: st.DataObject) -> None:
     text = "".join(fragments)

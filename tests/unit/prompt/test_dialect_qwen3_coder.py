@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.machine.deltas import TextDelta, ToolCallDelta, ToolCallStart
@@ -164,6 +164,7 @@ FRAGMENTS = st.sampled_from(
 
 
 @pytest.mark.requirement("prompt:dialect:cuts")
+@settings(deadline=None)
 @given(fragments=st.lists(FRAGMENTS, max_size=16), data=st.data())
 def test_cuts_change_nothing(fragments: list[str], data: st.DataObject) -> None:
     text = "".join(fragments)
@@ -263,6 +264,7 @@ def test_endless_text_costs_linear_time(start: str, part: str, end: str) -> None
 
 
 @pytest.mark.requirement("prompt:tagged:values")
+@settings(deadline=None)
 @given(value=st.text(max_size=40).filter(lambda text: "</parameter>" not in text))
 def test_any_text_without_the_tag_is_a_value(value: str) -> None:
     items = parse(NAME, call("get_weather", ("city", value)))

@@ -35,10 +35,11 @@ MARKER_PAIRS: tuple[tuple[str, str], ...] = (
     (OPEN_MARKER, CLOSE_MARKER),
     ("[THINK]", "[/THINK]"),
     ("<seed:think>", "</seed:think>"),
+    ("<|channel>thought", "<channel|>"),
 )
 """The markers of thinking that are known, the usual ones first."""
 
-_SPECIAL = re.compile(r"<[|\uff5c][^<>\s]{1,64}?[|\uff5c]>|</?[a-z_]{1,32}>|\[/?[A-Z_]{2,32}\]")
+_SPECIAL = re.compile(r"<[|\uff5c][^<>\s]{1,64}?[|\uff5c]>|<\|?[a-z_]{1,32}\|?>|</[a-z_]{1,32}>|\[/?[A-Z_]{2,32}\]")
 
 
 def template_variables(template: str, effort: str | None, explicit: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,14 +6,17 @@ from collections.abc import Mapping, Sequence
 
 from antiphon.prompt.dialects.base import Dialect, Splitter, TurnParser
 from antiphon.prompt.dialects.deepseek import DeepSeek
+from antiphon.prompt.dialects.gemma4 import Gemma4
 from antiphon.prompt.dialects.generic import Generic
 from antiphon.prompt.dialects.glm import Glm
 from antiphon.prompt.dialects.harmony import Harmony
 from antiphon.prompt.dialects.hermes import Hermes
 from antiphon.prompt.dialects.kimi import Kimi
+from antiphon.prompt.dialects.llama3 import Llama3
 from antiphon.prompt.dialects.mistral import Mistral
 from antiphon.prompt.dialects.parser import CallParser
 from antiphon.prompt.dialects.pieces import Piece
+from antiphon.prompt.dialects.pythonic import Pythonic
 from antiphon.prompt.dialects.qwen3_coder import Qwen3Coder
 
 __all__ = ["DIALECTS", "CallParser", "Dialect", "Piece", "Splitter", "TurnParser", "detect", "named"]
@@ -21,10 +24,13 @@ __all__ = ["DIALECTS", "CallParser", "Dialect", "Piece", "Splitter", "TurnParser
 _BY_TEMPLATE: Sequence[type[Dialect]] = (
     Qwen3Coder,
     Glm,
+    Gemma4,
     Harmony,
     Mistral,
     Kimi,
     DeepSeek,
+    Pythonic,
+    Llama3,
     Hermes,
 )
 """The dialects that a template can be known by; the first that fits is taken."""

@@ -60,6 +60,7 @@ class Harmony(NativeDialect):
     markers = ()
     always = MARKERS
     openings = (_OPENING,)
+    binds_lark = True
 
     @staticmethod
     def fits(template: str, caps: Mapping[str, bool]) -> bool:

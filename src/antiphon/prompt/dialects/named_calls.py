@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec import Struct
 
 from antiphon.machine.deltas import ToolCallDelta, ToolCallStart
 from antiphon.prompt.dialects.arguments import ArgumentsReader
 
-__all__ = ["Header", "NamedCall", "begins_name"]
+__all__ = ["Arguments", "Header", "NamedCall", "begins_name"]
 
 _MOST_BESIDE_NAME: Final = 128
 """Characters of a header beside the name, after which it is none."""
@@ -44,12 +44,41 @@ class Header(Struct, frozen=True):
     stops: Sequence[str] = ()
 
 
-class NamedCall:
-    """One call. `tools` maps each declared name to whether it is a custom tool."""
+class Arguments(Protocol):
+    """A reader of the arguments of one call, as `ArgumentsReader` is for JSON."""
 
-    def __init__(self, tools: Mapping[str, bool], header: Header) -> None:
+    ended: bool
+    """Whether the arguments are complete, or broken."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether something that can be arguments has begun."""
+        ...
+
+    def feed(self, text: str, place: int = 0) -> int:
+        """Read on from a place in the text; the result is the place behind what need not be shown again."""
+        ...
+
+    def take(self) -> str:
+        """The text for deltas that came since the last call."""
+        ...
+
+
+class NamedCall:
+    """One call. `tools` maps each declared name to whether it is a custom tool.
+
+    `arguments` makes the reader of the arguments; it is told whether they are those of a custom tool.
+    """
+
+    def __init__(
+        self,
+        tools: Mapping[str, bool],
+        header: Header,
+        arguments: Callable[[bool], Arguments] = lambda custom: ArgumentsReader(custom=custom),
+    ) -> None:
         self._tools = tools
         self._header = header
+        self._new_arguments = arguments
         marks = [*header.marks, *header.ends, *header.stops]
         self._mark = re.compile("|".join([*map(re.escape, marks), re.escape(_OBJECT)]))
         self._beginnings = frozenset(mark[:size] for mark in marks for size in range(1, len(mark)))
@@ -58,7 +87,7 @@ class NamedCall:
         self._parts: list[str] = []
         self._part = ""
         self._name = ""
-        self._arguments: ArgumentsReader | None = None
+        self._arguments: Arguments | None = None
         self._deltas: list[ToolCallStart | ToolCallDelta] = []
         self.started = False
         """Whether the call has begun; from then on it cannot fail."""
@@ -71,7 +100,10 @@ class NamedCall:
         """Read on; the result is how many characters were the call's. The rest comes after it."""
         place = 0
         while place < len(text) and not self.ended:
-            place = self._in_header(text, place) if self._arguments is None else self._in_arguments(text, place)
+            before, reader = place, self._arguments
+            place = self._in_header(text, place) if reader is None else self._in_arguments(text, place)
+            if place == before and reader is self._arguments:
+                break
         return place
 
     def take(self) -> list[ToolCallStart | ToolCallDelta]:
@@ -109,7 +141,7 @@ class NamedCall:
             self._fail()
             return
         self._name = name
-        self._arguments = ArgumentsReader(custom=self._tools[name])
+        self._arguments = self._new_arguments(self._tools[name])
         if mark in self._header.stops:
             self._start()
             self._without_arguments()

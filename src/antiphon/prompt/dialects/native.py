@@ -32,6 +32,8 @@ class TaggedDialect(NativeDialect):
     tags: Tags
     """The tags of this family."""
 
+    binds_lark = True
+
     def parser(self, prompt: Prompt) -> FormParser:
         """A parser of the answer to this prompt."""
         tags, tools = self.tags, callable_tools(prompt)

@@ -223,7 +223,7 @@ class FormParser:
                 return False
         if lenient and self._fresh and self.calls and visible[0] in ";,":
             end = self._behind_separator(visible)
-            if end == len(visible):
+            if end == len(visible) or self._markers.begins(visible, end):
                 return False
             if self._maybe_next(end):
                 return True
@@ -286,7 +286,7 @@ class FormParser:
         """Whether what stands behind a bare call and a separator may be another one."""
         first = self._held[end]
         reader = self._form.bare(first) if first in self._form.starts else None
-        if reader is None:
+        if reader is None or self._markers.at(self._held, end):
             return False
         self._block = self._listed = self._fenced = False
         self._head = self._held[0]
@@ -407,18 +407,19 @@ class FormParser:
         rest = self._held.lstrip()
         self._undecided.append(self._held[: len(self._held) - len(rest)])
         self._held = rest
-        if not rest:
+        if not rest or self._markers.begins(rest):
             return False
-        if rest[0] not in self._form.starts:
+        if rest[0] not in self._form.starts or self._markers.at(rest):
             return self._give_back(pieces)
         self._bare_call()
+        self._head = _FENCE
         return True
 
     def _fence_close(self, pieces: list[Piece]) -> bool:
         rest = self._held = self._held.lstrip(" \t\r\n,;")
-        if not rest or (rest != _FENCE and _FENCE.startswith(rest)):
+        if not rest or self._markers.begins(rest) or (rest != _FENCE and _FENCE.startswith(rest)):
             return False
-        if rest[0] in self._form.starts:
+        if rest[0] in self._form.starts and not self._markers.at(rest):
             self._bare_call()
             return True
         self._held = rest.removeprefix(_FENCE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from antiphon.prompt.arguments import Parameter, bare_input, custom_format
 from antiphon.prompt.dialects.base import tool_parameters
@@ -15,7 +15,7 @@ from antiphon.prompt.lark import Lark
 from antiphon.prompt.prompt import Prompt
 from antiphon.protocol.tools import CustomTool, FunctionTool
 
-__all__ = ["tagged_calls"]
+__all__ = ["Calls", "swallows", "tagged_calls", "turn_of_calls"]
 
 _NEWLINE: Final = "\n"
 
@@ -27,14 +27,26 @@ def tagged_calls(tags: Tags, prompt: Prompt, lark: Lark, *, opened: str) -> str 
         return None
     rules = _Rules(tags, lark)
     bodies = [rules.body(f"tool{place}", tool) for place, tool in enumerate(tools)]
-    first, first_last = rules.either("opened", tools, bodies, opened)
-    following, following_last = rules.either("call", tools, bodies, "")
-    turns = [first_last] if first_last else []
-    if first:
-        gap = f"{lark.literal(_NEWLINE)}?"
-        row = in_row(prompt, first, following, gap)
-        turns.append(f"{row} ({gap} {following_last})?" if following_last and prompt.parallel_tool_calls else row)
-    return lark.rule("calls", lark.any_of(turns))
+    gap = f"{lark.literal(_NEWLINE)}?"
+    first, following = rules.either("opened", tools, bodies, opened), rules.either("call", tools, bodies, "")
+    return lark.rule("calls", turn_of_calls(prompt, lark, first, following, gap))
+
+
+def turn_of_calls(prompt: Prompt, lark: Lark, first: Calls, following: Calls, between: str = "") -> str:
+    """The body for a turn of calls; `first` are those that can begin it, `between` is the body between two."""
+    turns = [first.last] if first.last else []
+    if first.call:
+        row = in_row(prompt, first.call, following.call, between)
+        more = f" ({f'{between} {following.last}'.lstrip()})?" if following.last and prompt.parallel_tool_calls else ""
+        turns.append(row + more)
+    return lark.any_of(turns)
+
+
+class Calls(NamedTuple):
+    """Rules for one call of any tool: of those that more may follow, and of those that end a turn; empty for none."""
+
+    call: str
+    last: str
 
 
 class _Rules:
@@ -45,24 +57,20 @@ class _Rules:
         # Where tags need no line of their own, a line break may stand behind one all the same.
         self._gap = "" if tags.trims else f"{lark.literal(_NEWLINE)}?"
 
-    def either(
-        self, name: str, tools: list[FunctionTool | CustomTool], bodies: list[str], opened: str
-    ) -> tuple[str, str]:
-        """The names of the rules for one call of any tool: of those that more may follow, and of those that end a turn;
-        empty where there are none. `opened` is what the model has written of it.
-        """
+    def either(self, name: str, tools: list[FunctionTool | CustomTool], bodies: list[str], opened: str) -> Calls:
+        """The rules for one call; `opened` is what the model has written of it."""
         tags, lark = self._tags, self._lark
         calls: list[str] = []
         lasts: list[str] = []
         for tool, body in zip(tools, bodies, strict=True):
             head = f"{tags.open_block}{self._newline}{tags.open_call}{tool.name}{tags.close_name}{self._newline}"
             rest = head.partition(opened)[2] if opened else head
-            (lasts if _swallows(tool) else calls).append(f"{lark.marked(rest)} {body}")
+            (lasts if swallows(tool) else calls).append(f"{lark.marked(rest)} {body}")
         closing = lark.marked(self._newline + tags.close_block)
         if opened and opened != tags.open_block:
             # Where the model left the block out it need not close it.
             closing = f"({closing})?"
-        return (
+        return Calls(
             lark.rule(name, f"{lark.any_of(calls)} {closing}") if calls else "",
             lark.rule(f"{name}_last", lark.any_of(lasts)) if lasts else "",
         )
@@ -70,7 +78,7 @@ class _Rules:
     def body(self, name: str, tool: FunctionTool | CustomTool) -> str:
         """The name of the rule for everything of a call behind its name."""
         tags, lark = self._tags, self._lark
-        if isinstance(tool, CustomTool) and _swallows(tool):
+        if isinstance(tool, CustomTool) and swallows(tool):
             # What follows may be taken for more of the input, so nothing has to.
             end = self._close() + tags.close_call + self._newline + tags.close_block
             text = lark.rule(f"{name}_input", bare_input(tool))
@@ -101,6 +109,6 @@ class _Rules:
         return f"{lark.rule(f'{rule}_json', lark.json(parameter.schema))} {lark.marked(close)}"
 
 
-def _swallows(tool: FunctionTool | CustomTool) -> bool:
+def swallows(tool: FunctionTool | CustomTool) -> bool:
     """Whether the input may run over its closing tag: it has a grammar of its own."""
     return isinstance(tool, CustomTool) and custom_format(tool)[0] == "lark"

@@ -6,7 +6,8 @@ a number or something that may be a string or not, leaves at its end.
 
 from __future__ import annotations
 
-from typing import Any, Final
+import re
+from typing import Final
 
 import msgspec
 
@@ -15,18 +16,30 @@ from antiphon.prompt.dialects.kinds import Arguments, Kind, type_of
 from antiphon.prompt.dialects.literals import LiteralReader
 from antiphon.protocol.json import encode
 
-__all__ = ["INPUT", "ValueReader", "escaped"]
+__all__ = ["INPUT", "ValueReader", "escaped", "json_word"]
 
 INPUT: Final = "input"
 """The parameter that holds the text of a custom tool."""
 
 _PYTHON: Final = {"True": "true", "False": "false", "None": "null"}
+_TYPES: Final = {"true": "boolean", "false": "boolean", "null": "null"}
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _NULL: Final = "null"
 
 
 def escaped(text: str) -> str:
     """The text as it stands inside a JSON string; parts of a text can be escaped one by one."""
     return encode(text).decode()[1:-1]
+
+
+def json_word(word: str) -> tuple[str, str]:
+    """A number or a constant as JSON writes it, also where it is one of Python's, and its type; else nothing.
+
+    A number may be too large for any machine.
+    """
+    word = _PYTHON.get(word, word)
+    kind = "number" if _NUMBER.fullmatch(word) else _TYPES.get(word, "")
+    return (word, kind) if kind else ("", "")
 
 
 class ValueReader:
@@ -135,11 +148,11 @@ class ValueReader:
     def _settled(self, text: str) -> str:
         """JSON of a fitting type as it is written, and Python's names of constants as JSON's; else a string."""
         whole = self._literal is not None and not self._literal.broken and not self._littered
-        stripped = "".join(self._mended) if whole else text.strip()
-        stripped = _PYTHON.get(stripped, stripped)
-        try:
-            value: Any = msgspec.json.decode(stripped)
-        except (msgspec.DecodeError, RecursionError):
-            return encode(text).decode()
-        fits = self._kind is Kind.JSON or type_of(value) in self._types
-        return stripped if fits else encode(text).decode()
+        word, kind = json_word(text.strip())
+        if not kind:
+            word = "".join(self._mended) if whole else text.strip()
+            try:
+                kind = type_of(msgspec.json.decode(word))
+            except (msgspec.DecodeError, RecursionError):
+                return encode(text).decode()
+        return word if self._kind is Kind.JSON or kind in self._types else encode(text).decode()
