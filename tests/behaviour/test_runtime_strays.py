@@ -178,3 +178,15 @@ async def test_a_stop_in_the_middle_of_a_takeover_leaves_the_response_to_the_nex
     assert store._owners == {}
     async with served(store, SHARED):
         assert (await ended(store, name))["error"]["code"] == "server_restarted"
+
+
+@requirement("strays:idempotent")
+async def test_a_request_that_is_sent_again_after_its_response_began_unknown_to_it_does_not_wait_for_ever():
+    store = UnsteadyStore()
+    async with served(store) as api:
+        store.around["create_response"] = Faults(after=True)
+        for status in (503, 200):
+            reply = await api.client.post("/responses", content=request(), headers={"Idempotency-Key": "once"})
+            assert reply.status_code == status
+        assert reply.json()["status"] == "failed"
+        assert (await store.status()).responses == 1

@@ -285,3 +285,24 @@ async def test_a_queued_child_of_a_deleted_parent_has_its_history_after_a_restar
         assert (await ask(api, "hi", previous_response_id=parent)).status_code == 404
         await api.client.post(f"/responses/{busy}/cancel")
         assert "blue" in (await ended(store, child))["output_text"]
+
+
+@requirement("takeover:idempotent")
+@pytest.mark.parametrize("fields", [{}, {"stream": True}], ids=["whole", "stream"])
+async def test_who_waits_for_a_response_under_its_key_hears_its_end_from_whoever_took_it(fields: dict[str, Any]):
+    store = UnsteadyStore(shared=True)
+    body, headers = {"model": "scripted", "input": SLOW, **fields}, {"Idempotency-Key": "once"}
+    async with served(store, SHARED) as paused, served(store, SHARED) as other:
+        first = asyncio.create_task(paused.client.post("/responses", json=body, headers=headers))
+        run = await eventually(lambda: _only_run(paused))
+        waiting = [
+            asyncio.create_task(api.client.post("/responses", json=body, headers=headers)) for api in (paused, other)
+        ]
+        await take(other, run)
+        stored = (await ended(store, run.id))["error"]["code"]
+        assert stored == "server_restarted"
+        for answer in await asyncio.wait_for(asyncio.gather(*waiting), 20):
+            assert answer.status_code == 200
+            told = sse_events(answer.content)[-1]["response"] if fields else answer.json()
+            assert (told["status"], told["error"]["code"]) == ("failed", stored)
+        assert (await first).status_code == (200 if fields else 500)
