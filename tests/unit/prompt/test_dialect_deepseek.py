@@ -179,7 +179,7 @@ def test_past_calls_of_the_older_form_are_text_behind_the_text() -> None:
     assert messages[2].tool_calls == ()
     assert messages[2].content == (
         f"I look.{OPEN}{BEGIN}function{SEPARATOR}get_time\n```json\n{{}}\n```{END}\n"
-        f'{BEGIN}function{SEPARATOR}shell\n```json\n{{"input":"ls"}}\n```{END}{CLOSE}'
+        f'{BEGIN}function{SEPARATOR}shell\n```json\n{{"input": "ls"}}\n```{END}{CLOSE}'
     )
     assert parse(messages[2].text()) == ["I look.", TIME, ("shell", "ls")]
 

@@ -225,7 +225,7 @@ def test_ids_have_the_form_that_templates_demand() -> None:
     ids = [call.id for call in messages[1].tool_calls]
     assert all(len(identifier) == 9 and identifier.isalnum() for identifier in ids)
     assert ids[1] == "abcDEF123"
-    assert [message.tool_call_id for message in messages[2:]] == [ids[1], ids[0]]
+    assert [(message.tool_call_id, message.content) for message in messages[2:]] == [(ids[0], "12:00"), (ids[1], "a")]
     assert messages == named("mistral").arrange(Prompt(history, tools=TOOLS))[0]
     assert [json.loads(json.dumps(tool))["type"] for tool in tools] == ["function"] * len(TOOLS)
 

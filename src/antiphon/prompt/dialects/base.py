@@ -218,4 +218,5 @@ def call_arguments(call: ToolCall) -> str:
         value = None
     if isinstance(value, dict):
         return call.arguments
-    return msgspec.json.encode({"input": call.arguments}).decode()
+    # Spaced as models write it, so that the prompt keeps the tokens that are in the engine's cache.
+    return f'{{"input": {encode(call.arguments).decode()}}}'

@@ -80,10 +80,12 @@ class Llama3(NativeDialect):
         tools = tools_to_call(prompt)
         if not tools:
             return None
-        call = object_call(prompt, lark, arguments=_PARAMETERS)
         named = [tool for tool in tools if opened == _opening(tool.name)]
-        first = opened_object(prompt, lark, named[0], arguments=_PARAMETERS) if named else call
-        row = in_row(prompt, first, call, lark.literal("; "))
+        if named:
+            # The next bare call opens with a name again.
+            return opened_object(prompt, lark, named[0], arguments=_PARAMETERS)
+        call = object_call(prompt, lark, arguments=_PARAMETERS)
+        row = in_row(prompt, call, call, lark.literal("; "))
         return lark.rule("calls", row if opened else f"({lark.marked(_TAG)})? {row}")
 
 

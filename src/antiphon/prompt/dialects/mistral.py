@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Self
 
 from antiphon.prompt.dialects.base import callable_tools
-from antiphon.prompt.dialects.history import with_ids
+from antiphon.prompt.dialects.history import in_call_order, with_ids
 from antiphon.prompt.dialects.json_rules import arguments_of, in_row, object_call, tools_to_call
 from antiphon.prompt.dialects.named_calls import Header, NamedCall, begins_name
 from antiphon.prompt.dialects.native import NativeDialect
@@ -56,9 +56,11 @@ class Mistral(NativeDialect):
         return cls(array=bool(template) and _ARGUMENTS not in template, ids=_ID in template)
 
     def arrange(self, prompt: Prompt) -> tuple[list[ChatMessage], list[dict[str, Any]]]:
-        """The messages with ids as the templates demand them, and the tools for the template to show."""
+        """The messages with ids as the templates demand them, outputs in the order of their calls since some templates
+        show no ids, and the tools for the template to show.
+        """
         messages, tools = super().arrange(prompt)
-        return with_ids(messages, lambda call, place: _short_id(call.id)), tools
+        return with_ids(in_call_order(messages), lambda call, place: _short_id(call.id)), tools
 
     def parser(self, prompt: Prompt) -> FormParser:
         """A parser of the answer to this prompt, in either form; an array without its marker is one too."""
