@@ -95,6 +95,9 @@ _FUNCTION_GEMMA = _kinds(
 )
 
 FAMILIES: Mapping[str, Family] = {
+    "gemma3": Family(
+        "gemma3", "gemma3.jinja", _kinds(CONTROL, "<bos>", "<start_of_turn>", "<end_of_turn>"), end="<end_of_turn>"
+    ),
     "gemma4": Family("gemma4", "gemma4.jinja", _GEMMA, end="<turn|>"),
     "functiongemma": Family("gemma4", "functiongemma.jinja", _FUNCTION_GEMMA, end="<end_of_turn>"),
     "harmony": Family("harmony", "harmony.jinja", _HARMONY, end="<|return|>"),

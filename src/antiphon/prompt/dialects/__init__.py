@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from antiphon.prompt.dialects.base import Dialect, Splitter, TurnParser
 from antiphon.prompt.dialects.deepseek import DeepSeek
+from antiphon.prompt.dialects.gemma3 import Gemma3
 from antiphon.prompt.dialects.gemma4 import Gemma4
 from antiphon.prompt.dialects.generic import Generic
 from antiphon.prompt.dialects.glm import Glm
@@ -25,6 +26,7 @@ _BY_TEMPLATE: Sequence[type[Dialect]] = (
     Qwen3Coder,
     Glm,
     Gemma4,
+    Gemma3,
     Harmony,
     Mistral,
     Kimi,

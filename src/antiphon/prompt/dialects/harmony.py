@@ -164,6 +164,7 @@ class HarmonySplitter:
         self._gap = ""
         self._fresh: bool = False
         self._ended: bool = False
+        self._passed: bool = False
 
     @property
     def thinking(self) -> bool:
@@ -184,6 +185,7 @@ class HarmonySplitter:
         if isinstance(event, Ended):
             kind, self._kind = self._kind, _TEXT
             self._ended = True
+            self._passed = False
             return [] if kind == _ANALYSIS else [TextDelta(event.marker)]
         if self._kind == _ANALYSIS:
             return self._thought(event.text)
@@ -199,7 +201,12 @@ class HarmonySplitter:
         self._fresh = self._kind == _ANALYSIS or (self._ended and not header.text)
         if self._kind == _CALL:
             self._last = ""
-        return [TextDelta(header.text)] if header.text and self._kind != _ANALYSIS else []
+        was_passed = self._passed
+        self._passed = bool(header.text) and self._kind != _ANALYSIS
+        if self._passed:
+            return [TextDelta(header.text)]
+        # A message that goes on to the parser ends where one begins of which it is told nothing.
+        return [TextDelta(END)] if was_passed else []
 
     def _said(self, text: str) -> list[ReasoningDelta | TextDelta]:
         text = text.lstrip() if self._fresh else text
@@ -316,6 +323,8 @@ class HarmonyParser:
                 self._arguments = ArgumentsReader(custom=True)
         if self._arguments is None:
             return [ToolCallDelta(text)]
+        if self._arguments.ended:
+            return []
         self._arguments.feed(text)
         more = self._arguments.take()
         if self._arguments.ended and not self._arguments.broken:
