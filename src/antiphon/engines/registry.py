@@ -1,7 +1,8 @@
 """The models that a server serves, their names and aliases, and the engine behind each name.
 
 A model is named by its own name (a GGUF's file stem), by the path as it was given and by each alias; the alias `*`
-takes every unknown name. Listings never show a path (issue 2, Models).
+takes every unknown name. Listings never show a path (issue 2, Models). Models that turn texts into vectors are listed
+beside those that generate, and answer to no other request.
 """
 
 from __future__ import annotations
@@ -12,12 +13,16 @@ from pathlib import Path
 
 from antiphon.engines.base import Engine, EventHook
 from antiphon.engines.catalog import locate
+from antiphon.engines.embedding import Embedder
 from antiphon.engines.scripted import ScriptedEngine
-from antiphon.errors import ConfigurationError, InvalidRequestError, NotFoundError
+from antiphon.errors import ConfigurationError, InvalidRequestError, NotFoundError, UnsupportedError
 from antiphon.protocol.json import quoted
 from antiphon.settings import ModelConfig, Settings
 
-__all__ = ["Registry", "build_registry"]
+__all__ = ["Registry", "Served", "build_registry"]
+
+Served = Engine | Embedder
+"""Whatever stands behind the name of a model."""
 
 WILDCARD = "*"
 DEFAULT_MODEL = "smollm2"
@@ -29,13 +34,15 @@ class Registry:
     def __init__(
         self,
         engines: Sequence[Engine],
-        hidden_names: Mapping[str, Engine],
-        aliases: Mapping[str, Engine],
+        hidden_names: Mapping[str, Served],
+        aliases: Mapping[str, Served],
         default_model: str | None,
+        embedders: Sequence[Embedder] = (),
     ) -> None:
         self.engines = list(engines)
-        self._listed: dict[str, Engine] = {engine.name: engine for engine in engines}
-        self._listed.update((name, engine) for name, engine in aliases.items() if name != WILDCARD)
+        self.embedders = list(embedders)
+        self._listed: dict[str, Served] = {model.name: model for model in (*engines, *embedders)}
+        self._listed.update((name, model) for name, model in aliases.items() if name != WILDCARD)
         self._names = {**hidden_names, **self._listed}
         self._wildcard = aliases.get(WILDCARD)
         self._default = default_model
@@ -49,27 +56,68 @@ class Registry:
         """The names to list: the generating model first, then the others and the aliases."""
         return list(self._listed)
 
+    def find(self, name: str) -> Served | None:
+        """The model that answers to that name, of whichever kind."""
+        return self._names.get(name, self._wildcard)
+
     def resolve(self, name: str | None) -> tuple[str, Engine]:
         """The name that an answer carries and the engine behind it.
 
         Raises:
             InvalidRequestError: no name, and no default model is set.
             NotFoundError: an unknown name; the message lists the known ones.
+            UnsupportedError: the model generates nothing.
         """
         if not name:
             if self._default is None:
-                raise InvalidRequestError(
-                    "Missing required parameter: 'model'.", param="model", code="missing_required_parameter"
-                )
+                raise _no_name()
             name = self._default
-        engine = self._names.get(name, self._wildcard)
-        if engine is None:
-            raise NotFoundError(
-                f"The model '{quoted(name)}' does not exist. This server serves: {', '.join(self.names())}.",
+        model = self._names.get(name, self._wildcard)
+        if model is None:
+            raise self.unknown(name)
+        if isinstance(model, Embedder):
+            raise UnsupportedError(
+                f"The model '{quoted(name)}' turns texts into vectors and generates nothing: it is for /v1/embeddings.",
                 param="model",
-                code="model_not_found",
             )
-        return name, engine
+        return name, model
+
+    def resolve_embedder(self, name: str | None) -> tuple[str, Embedder]:
+        """The name that an answer carries and the embedding model behind it.
+
+        Where the alias `*` is set, unknown names are the first embedding model's; without a name it is the only one.
+
+        Raises:
+            InvalidRequestError: no name, and there are several.
+            NotFoundError: an unknown name; the message lists the known ones.
+            UnsupportedError: the model makes no vectors, or none here does.
+        """
+        if not self.embedders:
+            raise UnsupportedError(
+                "This server has no embedding model: start it with --embedding-model FILE.gguf.", param="model"
+            )
+        if not name:
+            if len(self.embedders) > 1:
+                raise _no_name()
+            name = self.embedders[0].name
+        model = self._names.get(name, self.embedders[0] if self._wildcard is not None else None)
+        if model is None:
+            raise self.unknown(name)
+        if isinstance(model, Engine):
+            names = ", ".join(embedder.name for embedder in self.embedders)
+            raise UnsupportedError(
+                f"The model '{quoted(name)}' generates text and makes no vectors. For those there is: {names}.",
+                param="model",
+            )
+        return name, model
+
+    def unknown(self, name: str) -> NotFoundError:
+        """The error for a name that no model has; it lists those that there are."""
+        return NotFoundError(
+            f"The model '{quoted(name)}' does not exist. This server serves: {', '.join(self.names())}.",
+            param="model",
+            code="model_not_found",
+        )
 
     async def start(
         self, loading: Callable[[str], None] | None = None, loaded: Callable[[str], None] | None = None
@@ -79,7 +127,7 @@ class Registry:
         Raises:
             ConfigurationError: a model cannot be loaded.
         """
-        for engine in self.engines:
+        for engine in (*self.engines, *self.embedders):
             if loading is not None:
                 loading(engine.name)
             await engine.start()
@@ -87,8 +135,12 @@ class Registry:
                 loaded(engine.name)
 
     async def close(self) -> None:
-        """Close every engine."""
-        await asyncio.gather(*(engine.close() for engine in self.engines))
+        """Close every model."""
+        await asyncio.gather(*(model.close() for model in (*self.engines, *self.embedders)))
+
+
+def _no_name() -> InvalidRequestError:
+    return InvalidRequestError("Missing required parameter: 'model'.", param="model", code="missing_required_parameter")
 
 
 def build_registry(settings: Settings, on_event: EventHook | None = None) -> Registry:
@@ -101,42 +153,49 @@ def build_registry(settings: Settings, on_event: EventHook | None = None) -> Reg
         *settings.models,
         *(ModelConfig(path=path) for path in settings.model),
     ] or [ModelConfig(path=DEFAULT_MODEL)]
-    engines: list[Engine] = []
-    names: dict[str, Engine] = {}
-    aliases: dict[str, Engine] = {}
-    for model in configured:
-        engine = _engine(model, settings, on_event)
-        for name in dict.fromkeys((engine.name, model.path)):
-            if names.setdefault(name, engine) is not engine:
+    if settings.embedding_model is not None:
+        configured.append(ModelConfig(path=settings.embedding_model, embedding=True))
+    served: list[Served] = []
+    names: dict[str, Served] = {}
+    aliases: dict[str, Served] = {}
+    for config in configured:
+        model = _model(config, settings, on_event)
+        for name in dict.fromkeys((model.name, config.path)):
+            if names.setdefault(name, model) is not model:
                 raise ConfigurationError(f"Two models are named '{name}': give one of them another 'name'.")
-        engines.append(engine)
-        for alias in model.aliases:
-            _add_alias(aliases, names, alias, engine)
+        served.append(model)
+        for alias in config.aliases:
+            _add_alias(aliases, names, alias, model)
+    engines = [model for model in served if isinstance(model, Engine)]
+    embedders = [model for model in served if isinstance(model, Embedder)]
+    if not engines:
+        raise ConfigurationError("No model generates: add one to [[models]] that has no 'embedding = true'.")
     for entry in settings.alias:
         alias, separator, target = entry.partition("=")
-        engine = names.get(target)
-        if not separator or not alias or engine is None:
-            known = ", ".join(sorted({known.name for known in engines}))
+        # As llama.cpp has it: where one model is served, a name alone is another one of it.
+        model = names.get(target) if separator else engines[0] if len(engines) == 1 else None
+        if not alias or model is None:
+            known = ", ".join(sorted({known.name for known in served}))
             raise ConfigurationError(f"--alias {entry}: NAME=MODEL is expected, where MODEL is one of: {known}.")
-        _add_alias(aliases, names, alias, engine)
+        _add_alias(aliases, names, alias, model)
     default = settings.default_model
-    if default is not None and default not in names and default not in aliases:
-        raise ConfigurationError(f"--default-model {default}: no model has that name.")
-    return Registry(engines, names, aliases, default)
+    if default is not None and not isinstance(names.get(default) or aliases.get(default), Engine):
+        raise ConfigurationError(f"--default-model {default}: no model that generates has that name.")
+    return Registry(engines, names, aliases, default, embedders)
 
 
-def _add_alias(aliases: dict[str, Engine], names: Mapping[str, Engine], alias: str, engine: Engine) -> None:
-    if names.get(alias, engine) is not engine or aliases.setdefault(alias, engine) is not engine:
+def _add_alias(aliases: dict[str, Served], names: Mapping[str, Served], alias: str, model: Served) -> None:
+    if names.get(alias, model) is not model or aliases.setdefault(alias, model) is not model:
         raise ConfigurationError(f"The name '{alias}' is given to two models.")
 
 
-def _engine(model: ModelConfig, settings: Settings, on_event: EventHook | None) -> Engine:
-    if model.path == ScriptedEngine.name:
+def _model(config: ModelConfig, settings: Settings, on_event: EventHook | None) -> Served:
+    if config.path == ScriptedEngine.name and not config.embedding:
         engine = ScriptedEngine(settings.scripted_context_length)
-        engine.name = model.name or engine.name
+        engine.name = config.name or engine.name
         return engine
-    path = Path(model.path).expanduser()
-    if model.path == DEFAULT_MODEL and not path.exists():
+    path = Path(config.path).expanduser()
+    if config.path == DEFAULT_MODEL and not path.exists():
         found = locate(settings.data_path)
         if found is None:
             raise ConfigurationError(
@@ -144,9 +203,11 @@ def _engine(model: ModelConfig, settings: Settings, on_event: EventHook | None) 
             )
         path = found
     try:
-        from antiphon.engines.llamacpp import LlamaCppEngine
+        from antiphon.engines.llamacpp import LlamaCppEmbedder, LlamaCppEngine
     except ImportError as error:
         raise ConfigurationError(
             f"The local engine is not installed ({error.name}). Install it with: pip install 'antiphon[local]'"
         ) from None
-    return LlamaCppEngine(path, settings, name=model.name, on_event=on_event)
+    if config.embedding:
+        return LlamaCppEmbedder(path, settings, name=config.name, on_event=on_event)
+    return LlamaCppEngine(path, settings, name=config.name, on_event=on_event)

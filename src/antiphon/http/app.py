@@ -16,6 +16,7 @@ from antiphon.http.conversations import ConversationsRoutes
 from antiphon.http.exchange import ASGIScope, Bodies, ClientDisconnectedError, Exchange, Receive, Send
 from antiphon.http.responses import ResponsesRoutes
 from antiphon.http.telemetry import Telemetry
+from antiphon.http.vectors import VectorsRoutes
 from antiphon.http.websocket import WebSockets
 from antiphon.protocol.json import quoted
 from antiphon.runtime.keys import KeyRing
@@ -96,6 +97,7 @@ class Application:
         contexts = CompactionRoutes(self._service)
         conversations = ConversationsRoutes(self._service)
         completions = CompletionsRoutes(self._service)
+        vectors = VectorsRoutes(self._service)
         conversation, item = "/conversations/{conversation_id}", "/conversations/{conversation_id}/items/{item_id}"
         table: list[tuple[str, str, Handler]] = [
             ("POST", "/responses", responses.create),
@@ -115,6 +117,9 @@ class Application:
             ("DELETE", item, conversations.delete_item),
             ("POST", "/chat/completions", completions.chat),
             ("POST", "/completions", completions.text),
+            ("POST", "/embeddings", vectors.embed),
+            ("POST", "/tokenize", vectors.tokenize),
+            ("POST", "/detokenize", vectors.detokenize),
             ("GET", "/models", self._models),
             ("GET", "/models/{model:path}", self._model),
         ]
@@ -137,7 +142,8 @@ class Application:
         await exchange.reply_json({"object": "list", "data": data})
 
     async def _model(self, exchange: Exchange) -> None:
-        name, _ = self._limits.resolve(exchange.scope, exchange.path_parameter("model"))
+        name = exchange.path_parameter("model")
+        self._limits.require(exchange.scope, name)
         await exchange.reply_json(self._model_object(name))
 
     def _model_object(self, name: str) -> dict[str, object]:

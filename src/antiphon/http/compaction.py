@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-
-from antiphon.http.exchange import ClientDisconnectedError, Exchange
+from antiphon.http.exchange import Exchange
+from antiphon.http.leaving import unless_left
 from antiphon.runtime.contexts import Contexts
 from antiphon.runtime.service import Service
 
@@ -19,24 +18,10 @@ class CompactionRoutes:
 
     async def compact(self, exchange: Exchange) -> None:
         """`POST /responses/compact`; a client that leaves stops the summary."""
-        work = asyncio.create_task(self._contexts.compact(exchange.scope, await exchange.body()))
-        gone = asyncio.create_task(_left(exchange))
-        try:
-            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                raise ClientDisconnectedError
-            await exchange.reply(work.result())
-        finally:
-            work.cancel()
-            gone.cancel()
-            await asyncio.gather(work, gone, return_exceptions=True)
+        work = self._contexts.compact(exchange.scope, await exchange.body())
+        await exchange.reply(await unless_left(exchange, work))
 
     async def input_tokens(self, exchange: Exchange) -> None:
         """`POST /responses/input_tokens`."""
         count = await self._contexts.count(exchange.scope, await exchange.body())
         await exchange.reply_json({"object": "response.input_tokens", "input_tokens": count})
-
-
-async def _left(exchange: Exchange) -> None:
-    while (await exchange.receive())["type"] != "http.disconnect":
-        pass

@@ -6,12 +6,15 @@ An application that writes to a client who has gone is not told so (uvicorn drop
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from typing import Any, TypeVar
 
-from antiphon.http.exchange import Exchange
+from antiphon.http.exchange import ClientDisconnectedError, Exchange
 
-__all__ = ["ClientWatch", "while_client_stays"]
+__all__ = ["ClientWatch", "unless_left", "while_client_stays"]
+
+T = TypeVar("T")
 
 WATCH_AFTER_SECONDS = 0.02
 
@@ -22,7 +25,7 @@ class ClientWatch:
     Watching takes a task, so it begins a moment late: most short answers have gone out by then.
     """
 
-    def __init__(self, exchange: Exchange, left: Callable[[], None]) -> None:
+    def __init__(self, exchange: Exchange, left: Callable[[], object]) -> None:
         self._exchange = exchange
         self._left = left
         self._task: asyncio.Task[None] | None = None
@@ -56,3 +59,24 @@ async def while_client_stays(exchange: Exchange) -> AsyncGenerator[None]:
             raise
     finally:
         watch.stop()
+
+
+async def unless_left(exchange: Exchange, work: Coroutine[Any, Any, T]) -> T:
+    """The result of work, which ends when the client goes away.
+
+    Raises:
+        ClientDisconnectedError: the client went away before it was done.
+    """
+    task = asyncio.ensure_future(work)
+    watch = ClientWatch(exchange, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        current = asyncio.current_task()
+        if current is not None and current.cancelling():
+            raise
+        raise ClientDisconnectedError from None
+    finally:
+        watch.stop()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

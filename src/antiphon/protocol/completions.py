@@ -24,6 +24,7 @@ __all__ = [
     "TextAnswer",
     "TextChoice",
     "TextLogprobs",
+    "TokenId",
     "decode_completion_request",
 ]
 
@@ -33,14 +34,15 @@ MAX_TOKEN = 2**31 - 1
 DEFAULT_LIMIT = 16
 """Tokens that are generated where a request sets no limit; OpenAI's."""
 
-Token = Annotated[int, Meta(ge=0, le=MAX_TOKEN)]
+TokenId = Annotated[int, Meta(ge=0, le=MAX_TOKEN)]
+"""The id of a token."""
 
 RawPrompt = str | Sequence[int]
 """What an engine goes on from: text, or tokens."""
 
 
 class _Body(SharedFields):
-    prompt: str | list[str | Token | list[Token]] | None = None
+    prompt: str | list[str | TokenId | list[TokenId]] | None = None
     suffix: str | None = None
     max_tokens: int | None = None
     n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None

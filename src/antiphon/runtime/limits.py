@@ -11,18 +11,21 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
 from antiphon.engines.base import Engine
-from antiphon.engines.registry import Registry
-from antiphon.errors import InternalError, NotFoundError, RateLimitError
+from antiphon.engines.embedding import Embedder
+from antiphon.engines.registry import Registry, Served
+from antiphon.errors import InternalError, InvalidRequestError, NotFoundError, RateLimitError
 from antiphon.protocol.json import quoted
 from antiphon.store.base import Scope
 
 __all__ = ["KeyLimits", "KeyRules", "Rate", "go_duration"]
+
+M = TypeVar("M", Engine, Embedder)
 
 MINUTE = 60.0
 
@@ -115,27 +118,62 @@ class KeyLimits:
             InvalidRequestError: no name, and no default model is set.
             NotFoundError: `model_not_found`, for an unknown model and for one that the key may not use alike.
         """
+        return self._resolved(scope, model, self._registry.resolve)
+
+    def resolve_embedder(self, scope: Scope, model: str | None) -> tuple[str, Embedder]:
+        """The same for a model that turns texts into vectors.
+
+        Raises:
+            InvalidRequestError: no name, or a model that makes no vectors.
+            NotFoundError: `model_not_found`, as above.
+        """
+        return self._resolved(scope, model, self._registry.resolve_embedder)
+
+    def require(self, scope: Scope, name: str) -> None:
+        """Check that the key may use a model of that name, of whichever kind.
+
+        Raises:
+            NotFoundError: `model_not_found`, as above.
+        """
+        model, allowed = self._registry.find(name), self._allowed(scope)
+        if allowed is None:
+            if model is None:
+                raise self._registry.unknown(name)
+        elif model not in allowed:
+            raise self._not_found(scope, name)
+
+    def _resolved(
+        self, scope: Scope, name: str | None, resolve: Callable[[str | None], tuple[str, M]]
+    ) -> tuple[str, M]:
         allowed = self._allowed(scope)
         if allowed is None:
-            return self._registry.resolve(model)
+            return resolve(name)
         try:
-            name, engine = self._registry.resolve(model)
+            found, model = resolve(name)
+        except InvalidRequestError:
+            # What this model cannot do is told only to whoever may use it.
+            if not name or self._registry.find(name) in allowed:
+                raise
+            raise self._not_found(scope, name) from None
         except NotFoundError:
-            name, engine = model or "", None
-        if engine is None or engine not in allowed:
-            names = ", ".join(self.names(scope)) or "none of this server's models"
-            raise NotFoundError(
-                f"The model '{quoted(name)}' does not exist, or this key may not use it. It may use: {names}.",
-                param="model",
-                code="model_not_found",
-            )
-        return name, engine
+            raise self._not_found(scope, name or "") from None
+        if model not in allowed:
+            raise self._not_found(scope, found)
+        return found, model
+
+    def _not_found(self, scope: Scope, name: str) -> NotFoundError:
+        names = ", ".join(self.names(scope)) or "none of this server's models"
+        return NotFoundError(
+            f"The model '{quoted(name)}' does not exist, or this key may not use it. It may use: {names}.",
+            param="model",
+            code="model_not_found",
+        )
 
     def names(self, scope: Scope) -> list[str]:
         """The names to list for a key: those of models that it may use."""
         names = self._registry.names()
         allowed = self._allowed(scope)
-        return names if allowed is None else [name for name in names if self._registry.resolve(name)[1] in allowed]
+        return names if allowed is None else [name for name in names if self._registry.find(name) in allowed]
 
     def admit(self, scope: Scope) -> None:
         """Let a request in, which counts as one; one that is refused does not count.
@@ -179,18 +217,13 @@ class KeyLimits:
             bucket.fill(now)
         return [bucket.rate() for bucket in standing.buckets]
 
-    def _allowed(self, scope: Scope) -> list[Engine] | None:
+    def _allowed(self, scope: Scope) -> list[Served] | None:
+        """The models that a key may use, without those that this server has no longer, or not yet."""
         standing = self._known.get(scope.key)
         if standing is None or standing.models is None:
             return None
-        found: list[Engine] = []
-        for name in standing.models:
-            try:
-                found.append(self._registry.resolve(name)[1])
-            except NotFoundError:
-                # A model that this server has no longer, or not yet.
-                continue
-        return found
+        found = (self._registry.find(name) for name in standing.models)
+        return [model for model in found if model is not None]
 
 
 def _bucket(kind: str, limit: int | None, now: float) -> _Bucket | None:

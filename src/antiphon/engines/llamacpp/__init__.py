@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from antiphon.engines.llamacpp.embedding import LlamaCppEmbedder
     from antiphon.engines.llamacpp.engine import LlamaCppEngine
 
-__all__ = ["LlamaCppEngine"]
+__all__ = ["LlamaCppEmbedder", "LlamaCppEngine"]
 
 
 def __getattr__(name: str) -> object:
@@ -19,4 +20,8 @@ def __getattr__(name: str) -> object:
         from antiphon.engines.llamacpp.engine import LlamaCppEngine
 
         return LlamaCppEngine
+    if name == "LlamaCppEmbedder":
+        from antiphon.engines.llamacpp.embedding import LlamaCppEmbedder
+
+        return LlamaCppEmbedder
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
