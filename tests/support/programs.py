@@ -8,10 +8,15 @@ from hypothesis import strategies as st
 
 from antiphon.machine.assembler import Assembler
 from antiphon.machine.deltas import (
+    CallItemDelta,
+    CommandStart,
     Delta,
+    PatchStart,
     RawItemDelta,
     ReasoningDelta,
     RefusalDelta,
+    ShellLimits,
+    ShellStart,
     Stop,
     TextDelta,
     TokenUsage,
@@ -40,6 +45,20 @@ deltas: st.SearchStrategy[Delta] = st.one_of(
     st.builds(RefusalDelta, texts),
     st.builds(ToolCallStart, st.sampled_from(["f", "g"]), st.booleans(), st.none() | st.just("ns")),
     st.builds(ToolCallDelta, texts),
+    st.just(ShellStart()),
+    st.just(CommandStart()),
+    st.builds(ShellLimits, st.none() | st.just(1000), st.none() | st.just(10)),
+    st.builds(PatchStart, st.sampled_from(["create_file", "update_file", "delete_file"]), st.sampled_from("ab")),
+    st.builds(
+        CallItemDelta,
+        st.sampled_from(
+            [
+                {"type": "tool_search_call", "execution": "server", "arguments": {"query": "q"}},
+                {"type": "tool_search_call", "execution": "client", "arguments": {}},
+                {"type": "local_shell_call", "action": {"type": "exec", "command": ["ls"], "env": {}}},
+            ]
+        ),
+    ),
     st.builds(RawItemDelta, st.just({"type": "file_search_call", "queries": ["q"], "status": "completed"})),
 )
 programs = st.lists(st.lists(deltas, max_size=8), max_size=8)

@@ -12,11 +12,17 @@ from typing import Any, ClassVar, Final
 import msgspec
 from msgspec import Struct
 
+from antiphon.machine.callitems import call_item, identity_of
 from antiphon.machine.deltas import (
-    Delta,
+    CallItemDelta,
+    CommandStart,
+    PatchStart,
     RawItemDelta,
     ReasoningDelta,
     RefusalDelta,
+    Routed,
+    ShellLimits,
+    ShellStart,
     Stop,
     TextDelta,
     TokenUsage,
@@ -24,16 +30,20 @@ from antiphon.machine.deltas import (
     ToolCallStart,
 )
 from antiphon.machine.log import Deltas, EventLog
+from antiphon.machine.usage import NOTHING_USED, added, usage_of
 from antiphon.protocol import events as e
 from antiphon.protocol.ids import item_prefix, new_id
 from antiphon.protocol.items import CustomToolCall, FunctionCall, Message, Reasoning
-from antiphon.protocol.parts import Logprob, OutputText, ReasoningText, Refusal, StreamLogprob, StreamTopLogprob
-from antiphon.protocol.response import (
-    InputTokensDetails,
-    OutputTokensDetails,
-    ResponseError,
-    Usage,
+from antiphon.protocol.parts import (
+    Logprob,
+    OutputText,
+    ReasoningText,
+    Refusal,
+    StreamLogprob,
+    StreamTopLogprob,
+    SummaryText,
 )
+from antiphon.protocol.response import ResponseError, Usage
 
 __all__ = ["Assembler", "Standing", "usage_of"]
 
@@ -43,6 +53,9 @@ REFUSAL: Final = "refusal"
 REASONING: Final = "reasoning"
 FUNCTION: Final = "function"
 CUSTOM: Final = "custom"
+SHELL: Final = "shell"
+COMMAND: Final = "command"
+PATCH: Final = "patch"
 
 
 class Standing(Struct):
@@ -65,7 +78,7 @@ class Standing(Struct):
 
 
 class Assembler:
-    """Turns the deltas of one turn into events of a log.
+    """Turns the deltas of turns, one after another, into events of a log.
 
     `logprobs` says whether the request asked for them; `parallel_tool_calls` False lets only the first call of the
     turn through (responses-api 6.4). `input_tokens` are those of the prompt, for a turn that does not come to its end.
@@ -97,10 +110,28 @@ class Assembler:
         self._pieces: list[str] = []
         self._deltas: Deltas | None = None
         self._logprobs: list[Logprob] = []
+        self._limits: dict[str, int | None] = {}
         self._input_tokens = input_tokens
         self._tokens = 0
         self._thinking = 0
+        self._spent = NOTHING_USED
+        self._summary = ""
         self.stopped: Stop | None = None
+
+    @property
+    def thinking(self) -> bool:
+        """Whether thinking is open."""
+        return self._open == REASONING
+
+    @property
+    def thought(self) -> str:
+        """The text of the thinking that is open."""
+        return "".join(self._pieces)
+
+    @property
+    def spent(self) -> TokenUsage:
+        """What earlier turns of the response used, and what was done beside its turns."""
+        return self._spent
 
     @property
     def parallel_tool_calls(self) -> bool:
@@ -116,7 +147,7 @@ class Assembler:
         """Go on where an earlier life of this assembler stood; its events are in the log."""
         self._open = standing.kind
         self._item = standing.item
-        self._item_id = "" if standing.item is None else standing.item.id
+        self._item_id = "" if standing.item is None else identity_of(standing.item)
         self._output_index = standing.output_index
         self._content_index = standing.content_index
         self._pieces = standing.pieces
@@ -125,7 +156,7 @@ class Assembler:
         self._tokens = standing.tokens
         self._thinking = standing.thinking
 
-    def feed(self, deltas: Sequence[Delta]) -> bool:
+    def feed(self, deltas: Sequence[Routed]) -> bool:
         """Take deltas in; True when the turn has ended, by a `Stop` or because no further call is allowed."""
         for delta in deltas:
             self._rules[type(delta)](self, delta)
@@ -142,7 +173,7 @@ class Assembler:
         stop = self.stopped
         if stop is None:
             raise LookupError("the turn has not stopped")
-        usage = usage_of(stop)
+        usage = usage_of(Stop(stop.reason, added(self._spent, stop.usage)))
         if stop.reason == "length":
             self._cut()
             self._log.incomplete("max_output_tokens", usage)
@@ -151,6 +182,32 @@ class Assembler:
             self._begin_text()
         self._close("completed")
         self._log.complete(usage, now)
+
+    def end_turn(self) -> None:
+        """Close what is open, since the turn that has stopped is not the last one.
+
+        Raises:
+            LookupError: the turn has not stopped.
+        """
+        if self.stopped is None:
+            raise LookupError("the turn has not stopped")
+        self._close("completed")
+        self.spend(self.stopped.usage)
+        self.stopped = None
+        self.begin_turn(0)
+
+    def begin_turn(self, input_tokens: int) -> None:
+        """Expect the deltas of a further turn, whose prompt has so many tokens."""
+        self._calls = self._tokens = self._thinking = 0
+        self._input_tokens = input_tokens
+
+    def spend(self, usage: TokenUsage) -> None:
+        """Count what was used beside the turn that is fed."""
+        self._spent = added(self._spent, usage)
+
+    def summarize(self, summary: str) -> None:
+        """Give the thinking that is open a summary, which is told when it ends."""
+        self._summary = summary
 
     def fail(self, error: ResponseError) -> None:
         """Close what is open as `incomplete` and end the response as `failed`, with what was generated."""
@@ -170,7 +227,8 @@ class Assembler:
     def _usage_so_far(self) -> Usage:
         """What a turn that did not come to its end used: each delta that was seen counts for a token."""
         usage = TokenUsage(self._input_tokens, self._tokens, reasoning_tokens=self._thinking)
-        return usage_of(self.stopped or Stop("stop", usage))
+        stop = self.stopped or Stop("stop", usage)
+        return usage_of(Stop(stop.reason, added(self._spent, stop.usage)))
 
     def _cut(self) -> None:
         if self._open == NOTHING and self._output_index < 0:
@@ -206,11 +264,17 @@ class Assembler:
         self._thinking += 1
         self._more(delta.text)
 
-    def _call(self, delta: ToolCallStart) -> None:
+    def _may_call(self) -> bool:
+        """Make room for a further call, if it is let through."""
         self._close("completed")
         if self._calls and not self._parallel:
-            return
+            return False
         self._calls += 1
+        return True
+
+    def _call(self, delta: ToolCallStart) -> None:
+        if not self._may_call():
+            return
         call_id = new_id("call")
         item: FunctionCall | CustomToolCall
         if delta.custom:
@@ -222,8 +286,45 @@ class Assembler:
         self._add(item, CUSTOM if delta.custom else FUNCTION)
 
     def _arguments(self, delta: ToolCallDelta) -> None:
-        if self._open in (FUNCTION, CUSTOM):
+        if self._open in (FUNCTION, CUSTOM, COMMAND, PATCH):
             self._more(delta.text)
+
+    def _shell(self, _: ShellStart) -> None:
+        if self._may_call():
+            action: dict[str, Any] = {"commands": [], "timeout_ms": None, "max_output_length": None}
+            self._add(call_item("shell_call", action=action, environment={"type": "local"}), SHELL)
+
+    def _command(self, _: CommandStart) -> None:
+        if self._open not in (SHELL, COMMAND):
+            return
+        self._close_command()
+        self._open = COMMAND
+        self._content_index = len(self._item["action"]["commands"])
+        self._log.append(e.ShellCommandAdded(self._output_index, self._content_index, ""))
+
+    def _shell_limits(self, delta: ShellLimits) -> None:
+        if self._open in (SHELL, COMMAND):
+            # No event tells of them but the item's end.
+            self._limits = {"timeout_ms": delta.timeout_ms, "max_output_length": delta.max_output_length}
+
+    def _patch(self, delta: PatchStart) -> None:
+        if self._may_call():
+            operation = {"type": delta.operation, "path": delta.path}
+            if delta.operation != "delete_file":
+                operation["diff"] = ""
+            self._add(call_item("apply_patch_call", operation=operation), PATCH)
+            if delta.operation == "delete_file":
+                self._close("completed")
+
+    def _call_item(self, delta: CallItemDelta) -> None:
+        if not self._may_call():
+            return
+        body = call_item(**delta.body)
+        begun: dict[str, Any] = {**body, "arguments": {}} if "arguments" in body else body
+        self._output_index += 1
+        self._log.append(e.OutputItemAdded(output_index=self._output_index, item=begun))
+        done = {**body, "status": "completed"}
+        self._log.append(e.OutputItemDone(output_index=self._output_index, item=done))
 
     def _more(self, text: str, logprobs: Sequence[Logprob] = ()) -> None:
         self._pieces.append(text)
@@ -249,6 +350,10 @@ class Assembler:
             return e.FunctionCallArgumentsDelta(self._item_id, self._output_index, text)
         if kind == CUSTOM:
             return e.CustomToolCallInputDelta(self._item_id, self._output_index, text)
+        if kind == COMMAND:
+            return e.ShellCommandDelta(self._output_index, self._content_index, text)
+        if kind == PATCH:
+            return e.ApplyPatchDiffDelta(self._item_id, self._output_index, text)
         return e.RefusalDelta(self._item_id, self._output_index, self._content_index, text)
 
     def _raw_item(self, delta: RawItemDelta) -> None:
@@ -256,8 +361,9 @@ class Assembler:
         body = delta.body
         if not body.get("id"):
             body = {**body, "id": new_id(item_prefix(str(body.get("type"))))}
+        begun: dict[str, Any] = {**body, "status": "in_progress"} if delta.begins else body
         self._output_index += 1
-        self._log.append(e.OutputItemAdded(output_index=self._output_index, item=body))
+        self._log.append(e.OutputItemAdded(output_index=self._output_index, item=begun))
         self._log.append(e.OutputItemDone(output_index=self._output_index, item=body))
 
     def _stop(self, delta: Stop) -> None:
@@ -282,7 +388,7 @@ class Assembler:
     def _add(self, item: Any, kind: str) -> None:
         self._open = kind
         self._item = item
-        self._item_id = item.id
+        self._item_id = identity_of(item)
         self._output_index += 1
         self._pieces = []
         self._log.append(e.OutputItemAdded(output_index=self._output_index, item=item))
@@ -292,13 +398,38 @@ class Assembler:
             return
         if self._open in (FUNCTION, CUSTOM):
             self._close_call(status)
+        elif self._open in (SHELL, COMMAND):
+            self._close_command()
+            self._item["action"].update(self._limits)
+            self._limits = {}
+        elif self._open == PATCH:
+            self._close_patch()
         else:
             text = self._close_part()
-            if self._open == REASONING and self._seal is not None:
-                self._item.encrypted_content = self._seal(text)
-        self._item.status = status
+            if self._open == REASONING:
+                self._end_thinking(text)
+        if self._open == PATCH and status == "incomplete":
+            # OpenAI's types know no incomplete patch.
+            status = "in_progress"
+        if self._open in (SHELL, COMMAND, PATCH):
+            self._item["status"] = status
+        else:
+            self._item.status = status
         self._log.append(e.OutputItemDone(output_index=self._output_index, item=self._item))
         self._open = NOTHING
+
+    def _end_thinking(self, text: str) -> None:
+        summary, self._summary = self._summary, ""
+        if summary:
+            place = (self._item_id, self._output_index, 0)
+            part = SummaryText(summary)
+            self._log.append(e.ReasoningSummaryPartAdded(*place, SummaryText("")))
+            self._log.append(e.ReasoningSummaryTextDelta(*place, summary))
+            self._log.append(e.ReasoningSummaryTextDone(*place, summary))
+            self._log.append(e.ReasoningSummaryPartDone(*place, part))
+            self._item.summary = [part]
+        if self._seal is not None:
+            self._item.encrypted_content = self._seal(text)
 
     def _close_part(self) -> str:
         text = self._whole_text()
@@ -334,12 +465,29 @@ class Assembler:
         self._item.arguments = text
         self._log.append(e.FunctionCallArgumentsDone(self._item_id, self._output_index, self._item.name, text))
 
+    def _close_command(self) -> None:
+        if self._open == COMMAND:
+            text = self._whole_text()
+            self._item["action"]["commands"][self._content_index :] = [text]
+            self._log.append(e.ShellCommandDone(self._output_index, self._content_index, text))
+
+    def _close_patch(self) -> None:
+        operation = self._item["operation"]
+        if "diff" in operation:
+            text = operation["diff"] = self._whole_text()
+            self._log.append(e.ApplyPatchDiffDone(self._item_id, self._output_index, text))
+
     _rules: ClassVar[dict[type, Callable[[Assembler, Any], None]]] = {
         TextDelta: _text,
         ReasoningDelta: _reasoning,
         RefusalDelta: _refusal,
         ToolCallStart: _call,
         ToolCallDelta: _arguments,
+        ShellStart: _shell,
+        CommandStart: _command,
+        ShellLimits: _shell_limits,
+        PatchStart: _patch,
+        CallItemDelta: _call_item,
         RawItemDelta: _raw_item,
         Stop: _stop,
     }
@@ -348,16 +496,4 @@ class Assembler:
 def _without_bytes(entry: Logprob) -> StreamLogprob:
     return StreamLogprob(
         entry.token, entry.logprob, [StreamTopLogprob(top.token, top.logprob) for top in entry.top_logprobs]
-    )
-
-
-def usage_of(stop: Stop) -> Usage:
-    """The usage object of a turn; the total is input plus output."""
-    counted = stop.usage
-    return Usage(
-        input_tokens=counted.input_tokens,
-        input_tokens_details=InputTokensDetails(cached_tokens=counted.cached_tokens),
-        output_tokens=counted.output_tokens,
-        output_tokens_details=OutputTokensDetails(reasoning_tokens=counted.reasoning_tokens),
-        total_tokens=counted.input_tokens + counted.output_tokens,
     )

@@ -13,10 +13,16 @@ from msgspec import Struct
 from antiphon.protocol.parts import Logprob
 
 __all__ = [
+    "CallItemDelta",
+    "CommandStart",
     "Delta",
+    "PatchStart",
     "RawItemDelta",
     "ReasoningDelta",
     "RefusalDelta",
+    "Routed",
+    "ShellLimits",
+    "ShellStart",
     "Stop",
     "TextDelta",
     "TokenUsage",
@@ -53,15 +59,47 @@ class ToolCallStart(Struct, frozen=True, gc=False):
 
 
 class ToolCallDelta(Struct, frozen=True, gc=False):
-    """More of the arguments (JSON text), or of a custom tool's input, of the call begun last."""
+    """More of the arguments (JSON text) of the call begun last, of a custom tool's input, a command or a diff."""
 
     text: str
 
 
-class RawItemDelta(Struct, frozen=True, gc=False):
-    """A whole output item of a type that the assembler does not build; an item without an id gets one."""
+class ShellStart(Struct, frozen=True, gc=False):
+    """A call of the client's shell begins. The router makes it, no engine does."""
+
+
+class CommandStart(Struct, frozen=True, gc=False):
+    """A further command of that call begins; its text follows as `ToolCallDelta`."""
+
+
+class ShellLimits(Struct, frozen=True, gc=False):
+    """What else that call says: milliseconds, and characters of output."""
+
+    timeout_ms: int | None
+    max_output_length: int | None
+
+
+class PatchStart(Struct, frozen=True, gc=False):
+    """A patch begins: `operation` is create_file, update_file or delete_file; its diff follows as `ToolCallDelta`."""
+
+    operation: str
+    path: str
+
+
+class CallItemDelta(Struct, frozen=True, gc=False):
+    """A whole call whose item has no events of its own; it gets its ids from the assembler."""
 
     body: dict[str, Any]
+
+
+class RawItemDelta(Struct, frozen=True, gc=False):
+    """A whole output item of a type that the assembler does not build; an item without an id gets one.
+
+    One that `begins` is told as in progress first.
+    """
+
+    body: dict[str, Any]
+    begins: bool = False
 
 
 class TokenUsage(Struct, frozen=True, gc=False):
@@ -81,4 +119,7 @@ class Stop(Struct, frozen=True, gc=False):
 
 
 Delta = TextDelta | ReasoningDelta | RefusalDelta | ToolCallStart | ToolCallDelta | RawItemDelta | Stop
-"""Any of them."""
+"""What an engine yields."""
+
+Routed = Delta | ShellStart | CommandStart | ShellLimits | PatchStart | CallItemDelta
+"""What the assembler takes: the same, once the router has made items of calls."""

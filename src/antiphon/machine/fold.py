@@ -52,7 +52,11 @@ class Fold:
             text = "".join(pieces)
             pieces[:] = [text]
             item = response.output[output_index]
-            if index < 0:
+            if field == "diff":
+                item["operation"]["diff"] = text
+            elif field == "command":
+                item["action"]["commands"][index] = text
+            elif index < 0:
                 setattr(item, field, text)
             else:
                 parts = item.summary if field == "summary" else item.content
@@ -90,7 +94,7 @@ class Fold:
 
     def _item_done(self, event: e.OutputItemDone) -> None:
         self._output()[event.output_index] = event.item
-        for field in ("arguments", "input"):
+        for field in ("arguments", "input", "diff"):
             self._pieces.pop((field, event.output_index, -1), None)
 
     def _part_added(self, event: e.ContentPartAdded) -> None:
@@ -127,6 +131,14 @@ class Fold:
         self._output()[event.output_index].summary[event.summary_index] = event.part
         self._pieces.pop(("summary", event.output_index, event.summary_index), None)
 
+    def _command_added(self, event: e.ShellCommandAdded) -> None:
+        self._output()[event.output_index]["action"]["commands"].append(event.command)
+        self._pieces["command", event.output_index, event.command_index] = [event.command]
+
+    def _command_done(self, event: e.ShellCommandDone) -> None:
+        self._output()[event.output_index]["action"]["commands"][event.command_index] = event.command
+        self._pieces.pop(("command", event.output_index, event.command_index), None)
+
     _rules: ClassVar[dict[type, Callable[[Fold, Any], None]]] = {
         e.ResponseCreated: _lifecycle,
         e.ResponseQueued: _lifecycle,
@@ -147,6 +159,10 @@ class Fold:
         e.ReasoningSummaryPartDone: _summary_done,
         e.FunctionCallArgumentsDelta: _delta,
         e.CustomToolCallInputDelta: _delta,
+        e.ShellCommandAdded: _command_added,
+        e.ShellCommandDelta: _delta,
+        e.ShellCommandDone: _command_done,
+        e.ApplyPatchDiffDelta: _delta,
     }
 
 
@@ -156,6 +172,10 @@ def _place(event: Any) -> tuple[str, int, int]:
         return "arguments", event.output_index, -1
     if isinstance(event, e.CustomToolCallInputDelta):
         return "input", event.output_index, -1
+    if isinstance(event, e.ApplyPatchDiffDelta):
+        return "diff", event.output_index, -1
+    if isinstance(event, e.ShellCommandDelta):
+        return "command", event.output_index, event.command_index
     return "content", event.output_index, event.content_index
 
 

@@ -8,12 +8,23 @@ turn after a crash").
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
 
-from antiphon.machine.assembler import CUSTOM, FUNCTION, REASONING, REFUSAL, TEXT, Assembler, Standing
+from antiphon.machine.assembler import (
+    COMMAND,
+    CUSTOM,
+    FUNCTION,
+    PATCH,
+    REASONING,
+    REFUSAL,
+    SHELL,
+    TEXT,
+    Assembler,
+    Standing,
+)
 from antiphon.machine.fold import fold
 from antiphon.machine.log import EventLog, frame_parts
 from antiphon.machine.suppressor import Suppressor, segments_of
@@ -33,7 +44,11 @@ _DELTAS = (
     e.ReasoningTextDelta,
     e.FunctionCallArgumentsDelta,
     e.CustomToolCallInputDelta,
+    e.ShellCommandDelta,
+    e.ApplyPatchDiffDelta,
 )
+_CALL_KINDS = {"shell_call": SHELL, "apply_patch_call": PATCH}
+_CALLS = (*_CALL_KINDS, "local_shell_call", "tool_search_call")
 
 
 class _RawItemEvent(Struct):
@@ -144,9 +159,23 @@ def _follow(standing: Standing, event: Any) -> None:
         if isinstance(event.item, FunctionCall | CustomToolCall):
             standing.kind = CUSTOM if isinstance(event.item, CustomToolCall) else FUNCTION
             standing.calls += 1
+        elif isinstance(event.item, dict):
+            _open_item(standing, cast("dict[str, Any]", event.item))
+    elif isinstance(event, e.ShellCommandAdded):
+        standing.kind = COMMAND
+        standing.content_index = event.command_index
+        standing.pieces = []
+    elif isinstance(event, e.ShellCommandDone):
+        standing.kind = SHELL
     elif isinstance(event, e.OutputItemDone):
         standing.kind = ""
         standing.pieces = []
+
+
+def _open_item(standing: Standing, body: dict[str, Any]) -> None:
+    kind = str(body.get("type"))
+    standing.kind = _CALL_KINDS.get(kind, "")
+    standing.calls += kind in _CALLS
 
 
 def _open_part(standing: Standing, event: e.ContentPartAdded) -> None:

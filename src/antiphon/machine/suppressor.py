@@ -13,12 +13,17 @@ from typing import Any, Final, cast
 from msgspec import UNSET, Struct
 
 from antiphon.errors import DivergedError
-from antiphon.machine.assembler import CUSTOM, FUNCTION, REASONING, REFUSAL, TEXT
+from antiphon.machine.assembler import COMMAND, CUSTOM, FUNCTION, PATCH, REASONING, REFUSAL, SHELL, TEXT
 from antiphon.machine.deltas import (
-    Delta,
+    CallItemDelta,
+    CommandStart,
+    PatchStart,
     RawItemDelta,
     ReasoningDelta,
     RefusalDelta,
+    Routed,
+    ShellLimits,
+    ShellStart,
     Stop,
     TextDelta,
     ToolCallDelta,
@@ -35,7 +40,11 @@ _KINDS: dict[type, str] = {TextDelta: TEXT, RefusalDelta: REFUSAL, ReasoningDelt
 
 
 class Segment(Struct):
-    """A part, a call or a whole raw item that the log holds; `whole` says that it takes no more."""
+    """A part, a call or a whole raw item that the log holds; `whole` says that it takes no more.
+
+    A call of the shell is a segment without text, and each of its commands one of its own. A patch is named by its
+    operation, in the namespace of its path.
+    """
 
     kind: str
     text: str = ""
@@ -58,10 +67,23 @@ def segments_of(output: Sequence[Any]) -> list[Segment]:
         elif isinstance(item, CustomToolCall):
             segments.append(Segment(CUSTOM, item.input, item.name, _namespace(item)))
         else:
-            segments.append(Segment(RAW, body=item))
-    if segments and getattr(output[-1], "status", None) == "in_progress":
+            segments += _body_segments(cast("dict[str, Any]", item))
+    if segments and _status(output[-1]) == "in_progress":
         segments[-1].whole = False
     return segments
+
+
+def _status(item: Any) -> Any:
+    return cast("dict[str, Any]", item).get("status") if isinstance(item, dict) else getattr(item, "status", None)
+
+
+def _body_segments(body: dict[str, Any]) -> list[Segment]:
+    if body.get("type") == "shell_call":
+        return [Segment(SHELL), *(Segment(COMMAND, text) for text in body["action"]["commands"])]
+    if body.get("type") == "apply_patch_call":
+        operation = body["operation"]
+        return [Segment(PATCH, operation.get("diff") or "", operation["type"], operation["path"])]
+    return [Segment(RAW, body=body)]
 
 
 def _namespace(call: FunctionCall | CustomToolCall) -> str | None:
@@ -96,35 +118,52 @@ class Suppressor:
         """Whether something new has been passed on; from then on everything is."""
         return self._caught_up
 
-    def feed(self, deltas: Sequence[Delta]) -> list[Delta]:
+    def feed(self, deltas: Sequence[Routed]) -> list[Routed]:
         """Those of the deltas, or of their ends, that are not in the log yet.
 
         Raises:
             DivergedError: the turn says something else than the log, or ends before it.
         """
-        fresh: list[Delta] = []
+        fresh: list[Routed] = []
         for delta in deltas:
             passed = delta if self._caught_up else self._compare(delta)
             if passed is not None:
                 fresh.append(passed)
         return fresh
 
-    def _compare(self, delta: Delta) -> Delta | None:
+    def _compare(self, delta: Routed) -> Routed | None:
         if isinstance(delta, TextDelta | ReasoningDelta | RefusalDelta):
             return self._text(delta)
         if isinstance(delta, ToolCallDelta):
             return self._arguments(delta)
-        if isinstance(delta, ToolCallStart):
-            return self._call(delta)
+        if isinstance(delta, CommandStart | ShellLimits):
+            return self._of_shell(delta)
         self._leave()
         if self._next == len(self._segments):
             return self._pass(delta)
         if isinstance(delta, Stop):
             raise _diverged("it ends before")
-        self._raw_item(delta)
+        if isinstance(delta, RawItemDelta):
+            self._raw_item(delta)
+        else:
+            self._call(delta)
         return None
 
-    def _text(self, delta: TextDelta | ReasoningDelta | RefusalDelta) -> Delta | None:
+    def _of_shell(self, delta: CommandStart | ShellLimits) -> Routed | None:
+        """What belongs to a call of the shell; of one that was left out nothing is in the log."""
+        current = self._current
+        if current is None or current.kind not in (SHELL, COMMAND):
+            return None
+        if isinstance(delta, ShellLimits):
+            open_end = self._is_last(current) and not current.whole
+            return self._pass(delta) if open_end else None
+        self._leave()
+        if self._next == len(self._segments):
+            return self._pass(delta)
+        self._enter(COMMAND)
+        return None
+
+    def _text(self, delta: TextDelta | ReasoningDelta | RefusalDelta) -> Routed | None:
         if not delta.text and not (isinstance(delta, TextDelta) and delta.logprobs):
             return None
         kind = _KINDS[type(delta)]
@@ -135,34 +174,44 @@ class Suppressor:
             self._enter(kind)
         return self._match(delta)
 
-    def _arguments(self, delta: ToolCallDelta) -> Delta | None:
+    def _arguments(self, delta: ToolCallDelta) -> Routed | None:
         # The arguments of a call that was left out, or of none, are in no log.
-        if self._current is None or self._current.kind not in (FUNCTION, CUSTOM) or not delta.text:
+        if self._current is None or self._current.kind not in (FUNCTION, CUSTOM, COMMAND, PATCH) or not delta.text:
             return None
         return self._match(delta)
 
-    def _call(self, delta: ToolCallStart) -> Delta | None:
-        self._leave()
-        if self._next == len(self._segments):
-            return self._pass(delta)
+    def _call(self, delta: ToolCallStart | ShellStart | PatchStart | CallItemDelta) -> None:
         if self._calls and not self._parallel:
-            return None
+            return
         self._calls += 1
-        segment = self._enter(CUSTOM if delta.custom else FUNCTION)
-        if (segment.name, segment.namespace) != (delta.name, delta.namespace):
-            raise _diverged("it calls another tool")
-        return None
+        if isinstance(delta, CallItemDelta):
+            self._raw_item(delta)
+        elif isinstance(delta, ShellStart):
+            self._enter(SHELL)
+        else:
+            if isinstance(delta, PatchStart):
+                kind, name, place = PATCH, delta.operation, delta.path
+            else:
+                kind, name, place = CUSTOM if delta.custom else FUNCTION, delta.name, delta.namespace
+            segment = self._enter(kind)
+            if (segment.name, segment.namespace) != (name, place):
+                raise _diverged("it calls another tool")
+            if name == "delete_file" and kind == PATCH:
+                self._current = None
 
-    def _raw_item(self, delta: RawItemDelta) -> None:
-        held = self._enter(RAW).body
+    def _raw_item(self, delta: RawItemDelta | CallItemDelta) -> None:
+        held: Any = self._enter(RAW).body
         self._current = None
         body = delta.body
-        if not body.get("id") and isinstance(held, dict):
-            body = {**body, "id": cast("dict[str, Any]", held).get("id")}
+        if isinstance(held, dict):
+            # What the assembler gave it.
+            given = ("id", "call_id", "status") if isinstance(delta, CallItemDelta) else ("id",)
+            known = cast("dict[str, Any]", held)
+            body = {**body, **{name: known[name] for name in given if not body.get(name) and name in known}}
         if body != held:
             raise _diverged("it has another item")
 
-    def _match(self, delta: TextDelta | ReasoningDelta | RefusalDelta | ToolCallDelta) -> Delta | None:
+    def _match(self, delta: TextDelta | ReasoningDelta | RefusalDelta | ToolCallDelta) -> Routed | None:
         """Compare text with what is left of the current segment; the result is what goes beyond it."""
         segment = self._current
         assert segment is not None  # noqa: S101 - the callers have entered one
@@ -184,7 +233,7 @@ class Suppressor:
 
     def _only_new_entries(self, segment: Segment, text: str, entries: list[Logprob] | None) -> bool:
         """Whether this is nothing but log probabilities that the log does not have."""
-        if text or not entries or not self._is_last(segment):
+        if text or not entries or not self._is_last(segment) or segment.whole:
             return False
         return self._matched == len(segment.text) and len(entries) > self._left_logprobs
 
@@ -210,7 +259,7 @@ class Suppressor:
             return
         raise _diverged("it has less text")
 
-    def _pass(self, delta: Delta) -> Delta:
+    def _pass(self, delta: Routed) -> Routed:
         self._caught_up = True
         return delta
 

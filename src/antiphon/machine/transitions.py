@@ -24,6 +24,7 @@ QUEUED: Final = "queued"
 IN_PROGRESS: Final = "in progress"
 FAILING: Final = "failing"
 ENDED: Final = "ended"
+COMMAND: Final = "command"
 
 RESPONSE: dict[str, dict[type, str]] = {
     NEW: {e.ResponseCreated: CREATED},
@@ -56,29 +57,44 @@ ITEM_OPENS: dict[str, str] = {
     "reasoning": "reasoning",
     "function_call": "function call",
     "custom_tool_call": "custom call",
+    "shell_call": "shell call",
+    "apply_patch_call": "patch call",
 }
-"""Item type → the state in which an item of it begins; any other type begins as `other`."""
+"""Item type → the state in which an item of it begins; any other type begins as `other`.
+
+So does a call of the shell or a patch that is whole where it begins.
+"""
 
 ITEM: dict[type, dict[str, str]] = {
     e.FunctionCallArgumentsDelta: {"function call": "function call"},
     e.FunctionCallArgumentsDone: {"function call": "called"},
     e.CustomToolCallInputDelta: {"custom call": "custom call"},
     e.CustomToolCallInputDone: {"custom call": "called"},
-    e.OutputItemDone: {"message": "done", "reasoning": "done", "called": "done", "other": "done"},
+    e.ApplyPatchDiffDelta: {"patch call": "patch call"},
+    e.ApplyPatchDiffDone: {"patch call": "called"},
+    e.OutputItemDone: {
+        "message": "done",
+        "reasoning": "done",
+        "called": "done",
+        "shell call": "done",
+        "other": "done",
+    },
 }
 """Event → state of the item → next state."""
 
 PART_OPENS: dict[type, dict[str, str]] = {
     e.ContentPartAdded: {"output_text": "text", "refusal": "refusal", "reasoning_text": "reasoning"},
     e.ReasoningSummaryPartAdded: {"summary_text": "summary"},
+    e.ShellCommandAdded: {COMMAND: "command"},
 }
-"""Event → type of the part → the state in which it begins."""
+"""Event → type of the part → the state in which it begins; a command of a shell call is a part of it."""
 
 PART_HOLDERS: dict[str, frozenset[str]] = {
     "text": frozenset({"message"}),
     "refusal": frozenset({"message"}),
     "reasoning": frozenset({"reasoning"}),
     "summary": frozenset({"reasoning"}),
+    "command": frozenset({"shell call"}),
 }
 """State in which a part begins → the states of an item that may hold it."""
 
@@ -94,9 +110,12 @@ PART: dict[type, dict[str, str]] = {
     e.ReasoningSummaryTextDelta: {"summary": "summary"},
     e.ReasoningSummaryTextDone: {"summary": "whole"},
     e.ReasoningSummaryPartDone: {"whole": "done"},
+    e.ShellCommandDelta: {"command": "command"},
+    e.ShellCommandDone: {"command": "done"},
 }
 """Event → state of the part → next state."""
 
+_COMMAND_EVENTS = (e.ShellCommandAdded, e.ShellCommandDelta, e.ShellCommandDone)
 _SUMMARY_EVENTS = frozenset(
     {
         e.ReasoningSummaryPartAdded,
@@ -139,7 +158,7 @@ class Transitions:
         if self._open_items == 0:
             return self._response not in (FAILING, ENDED)
         state = self._items[-1]
-        if state in ("function call", "custom call"):
+        if state in ("function call", "custom call", "shell call", "patch call"):
             return True
         taking = [part for part in self._parts.items() if part[0][1] == len(self._items) - 1]
         return bool(taking) and taking[-1][1] in ("text", "refusal", "reasoning")
@@ -186,7 +205,8 @@ class Transitions:
         if event.output_index != len(self._items):
             raise IllegalTransitionError(f"output_index {event.output_index} after {len(self._items)} items")
         kind, identity = _type_and_id(event.item)
-        self._items.append(ITEM_OPENS.get(kind, "other"))
+        whole = isinstance(event.item, dict) and _begins_whole(cast("dict[str, Any]", event.item))
+        self._items.append("other" if whole else ITEM_OPENS.get(kind, "other"))
         self._ids.append(identity)
         self._open_items += 1
 
@@ -207,8 +227,11 @@ class Transitions:
 
     def _open_part(self, event: Any, kind: type) -> None:
         self._running(kind)
-        self._check_id(event.output_index, event.item_id)
-        state = PART_OPENS[kind].get(str(event.part.__struct_config__.tag))
+        part = COMMAND
+        if not isinstance(event, _COMMAND_EVENTS):
+            self._check_id(event.output_index, event.item_id)
+            part = str(event.part.__struct_config__.tag)
+        state = PART_OPENS[kind].get(part)
         holder = self._item_state(event.output_index)
         if state is None or holder not in PART_HOLDERS[state]:
             raise IllegalTransitionError(f"{kind.__name__} of that part while the item is {holder}")
@@ -224,7 +247,7 @@ class Transitions:
         following = row.get(state) if state is not None else None
         if following is None or self._response != IN_PROGRESS:
             raise IllegalTransitionError(f"{kind.__name__} while the part is {state or 'absent'}")
-        if self._ids[key[1]] != event.item_id:
+        if not isinstance(event, _COMMAND_EVENTS) and self._ids[key[1]] != event.item_id:
             raise _other_id(key[1])
         if following is not state:
             self._parts[key] = following
@@ -241,6 +264,13 @@ class Transitions:
             raise _other_id(index)
 
 
+def _begins_whole(body: dict[str, Any]) -> bool:
+    """Whether nothing is added to an item after its beginning; the deletion of a file has no diff."""
+    return body.get("status") != "in_progress" or (
+        body["type"] == "apply_patch_call" and "diff" not in body["operation"]
+    )
+
+
 def _other_id(index: int) -> IllegalTransitionError:
     return IllegalTransitionError(f"item {index} has another id")
 
@@ -248,6 +278,8 @@ def _other_id(index: int) -> IllegalTransitionError:
 def _part_key(event: Any, kind: type) -> tuple[bool, int, int]:
     if kind in _SUMMARY_EVENTS:
         return True, event.output_index, event.summary_index
+    if isinstance(event, _COMMAND_EVENTS):
+        return False, event.output_index, event.command_index
     return False, event.output_index, event.content_index
 
 

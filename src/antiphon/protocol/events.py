@@ -19,6 +19,8 @@ __all__ = [
     "EVENT_FIELDS",
     "TERMINAL_EVENTS",
     "AnnotationAdded",
+    "ApplyPatchDiffDelta",
+    "ApplyPatchDiffDone",
     "ContentPartAdded",
     "ContentPartDone",
     "CustomToolCallInputDelta",
@@ -46,6 +48,9 @@ __all__ = [
     "ResponseInProgress",
     "ResponseIncomplete",
     "ResponseQueued",
+    "ShellCommandAdded",
+    "ShellCommandDelta",
+    "ShellCommandDone",
     "decode_event",
 ]
 
@@ -108,13 +113,18 @@ EVENT_FIELDS: dict[str, tuple[str, ...]] = {
     "response.shell_call_command.done": ("output_index", "command_index", "command"),
     "response.shell_call_output_content.delta": (*_ITEM, "command_index", "delta"),
     "response.shell_call_output_content.done": (*_ITEM, "command_index", "output"),
+    "response.apply_patch_call_operation_diff.delta": (*_ITEM, "delta"),
+    "response.apply_patch_call_operation_diff.done": (*_ITEM, "diff"),
     "response.compaction.compacting": _ITEM,
     "response.audio.delta": ("delta",),
     "response.audio.done": (),
     "response.audio.transcript.delta": ("delta",),
     "response.audio.transcript.done": (),
 }
-"""Every event type of the API and the fields that it has beside `type` and `sequence_number`."""
+"""Every event type of the API and the fields that it has beside `type` and `sequence_number`.
+
+Those of a patch's diff are in OpenAI's streams but not in the types of its packages (hosted-tools A2).
+"""
 
 
 class _Lifecycle(Struct):
@@ -347,6 +357,56 @@ class CustomToolCallInputDone(Struct, tag="response.custom_tool_call_input.done"
     sequence_number: int = 0
 
 
+class ShellCommandAdded(Struct, tag="response.shell_call_command.added"):
+    """A command of a shell call begins, empty; the events of commands name no item (hosted-tools A2)."""
+
+    TYPE: ClassVar[str] = "response.shell_call_command.added"
+    output_index: int
+    command_index: int
+    command: str
+    sequence_number: int = 0
+
+
+class ShellCommandDelta(Struct, tag="response.shell_call_command.delta"):
+    """More of a command."""
+
+    TYPE: ClassVar[str] = "response.shell_call_command.delta"
+    output_index: int
+    command_index: int
+    delta: str
+    sequence_number: int = 0
+
+
+class ShellCommandDone(Struct, tag="response.shell_call_command.done"):
+    """The whole of a command."""
+
+    TYPE: ClassVar[str] = "response.shell_call_command.done"
+    output_index: int
+    command_index: int
+    command: str
+    sequence_number: int = 0
+
+
+class ApplyPatchDiffDelta(Struct, tag="response.apply_patch_call_operation_diff.delta"):
+    """More of the diff of a patch."""
+
+    TYPE: ClassVar[str] = "response.apply_patch_call_operation_diff.delta"
+    item_id: str
+    output_index: int
+    delta: str
+    sequence_number: int = 0
+
+
+class ApplyPatchDiffDone(Struct, tag="response.apply_patch_call_operation_diff.done"):
+    """The whole diff of a patch; a deletion has none."""
+
+    TYPE: ClassVar[str] = "response.apply_patch_call_operation_diff.done"
+    item_id: str
+    output_index: int
+    diff: str
+    sequence_number: int = 0
+
+
 class RawEvent(Struct):
     """An event of a type without a struct, whole."""
 
@@ -381,6 +441,11 @@ Event = (
     | FunctionCallArgumentsDone
     | CustomToolCallInputDelta
     | CustomToolCallInputDone
+    | ShellCommandAdded
+    | ShellCommandDelta
+    | ShellCommandDone
+    | ApplyPatchDiffDelta
+    | ApplyPatchDiffDone
 )
 """Every event with a struct."""
 

@@ -30,7 +30,15 @@ PREFIX_BY_ITEM_TYPE: dict[str, str] = {
     "computer_call": "cu",
     "compaction": "cmp",
     "shell_call": "sh",
+    "shell_call_output": "sho",
     "apply_patch_call": "apc",
+    "apply_patch_call_output": "apco",
+    "local_shell_call": "lsh",
+    "local_shell_call_output": "lsho",
+    "tool_search_call": "tsc",
+    "tool_search_output": "tso",
+    "additional_tools": "at",
+    "configuration_update": "cfg",
 }
 """The id prefix of each item type (responses-api 3); any other type takes `item`."""
 

@@ -220,6 +220,9 @@ def _decode(raw: Raw | bytes) -> Item:
         return decoder.decode(raw)
     body = _raw.decode(raw)
     identity = body.get("id")
+    if kind == "local_shell_call_output" and identity and not body.get("call_id"):
+        # OpenAI's types have the id of the call here, where others have that of the item (hosted-tools A1).
+        body["call_id"] = identity
     return RawItem(type=kind, id=identity if isinstance(identity, str) else None, body=body)
 
 

@@ -1,20 +1,22 @@
 """Tools and tool choices (responses-api 4).
 
-Function and custom tools are structs; any other type is kept whole as a dict, stored and echoed without loss.
+Function and custom tools are structs; any other type is kept whole as a dict, stored and echoed without loss. The tools
+inside a namespace are checked where they come in, and read by whoever needs them.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from antiphon.errors import InvalidRequestError
 from antiphon.protocol.depth import check_value, too_deep
-from antiphon.protocol.json import field_error, quoted
+from antiphon.protocol.json import encode, field_error, quoted
 
 __all__ = [
+    "MAX_TOOLS",
     "AllowedTools",
     "CustomTool",
     "FunctionChoice",
@@ -24,9 +26,13 @@ __all__ = [
     "ToolChoice",
     "decode_tool",
     "decode_tool_choice",
+    "decode_tools",
+    "inner_tools",
 ]
 
 MAX_TOOL_NAME = 128
+MAX_TOOLS = 1_024
+"""The most tools of a request, of an item or of a namespace."""
 
 
 class FunctionTool(Struct, tag="function"):
@@ -57,9 +63,10 @@ Tool = FunctionTool | CustomTool | dict[str, Any]
 
 
 class FunctionChoice(Struct, tag="function"):
-    """The choice of one function."""
+    """The choice of one function; of a namespace where one is named."""
 
     name: str
+    namespace: str | None | UnsetType = UNSET
 
 
 class AllowedTools(Struct, tag="allowed_tools"):
@@ -100,6 +107,7 @@ class _NestedFunction(Struct):
 class _FunctionChoiceObject(Struct):
     name: str | None = None
     function: _NestedFunction | None = None
+    namespace: str | None | UnsetType = UNSET
 
 
 _allowed = msgspec.json.Decoder(AllowedTools)
@@ -122,6 +130,9 @@ def decode_tool(raw: Raw, path: str) -> Tool:
         else:
             body = _raw.decode(raw)
             check_value(body, path)
+            if kind == "namespace":
+                _check_name(body.get("name"), path)
+                inner_tools(body, path)
             return body
     except msgspec.ValidationError as error:
         raise field_error(error, path) from None
@@ -132,13 +143,45 @@ def decode_tool(raw: Raw, path: str) -> Tool:
         check_value(tool.output_schema, f"{path}.output_schema")
     else:
         check_value(tool.format, f"{path}.format")
-    if not 1 <= len(tool.name) <= MAX_TOOL_NAME:
+    _check_name(tool.name, path)
+    return tool
+
+
+def decode_tools(values: Any, path: str) -> list[Tool]:
+    """The tools of a value that an item or a namespace holds; at most as many as a request may have.
+
+    Raises:
+        InvalidRequestError: it is no list of tools, there are too many, or one is malformed.
+    """
+    if not isinstance(values, list):
+        raise InvalidRequestError(f"Invalid '{path}': an array of tools is expected.", param=path, code="invalid_value")
+    given = cast("list[Any]", values)
+    if len(given) > MAX_TOOLS:
+        raise InvalidRequestError(
+            f"Invalid '{path}': at most {MAX_TOOLS} tools are expected, but got {len(given)}.",
+            param=path,
+            code="array_above_max_length",
+        )
+    return [decode_tool(Raw(encode(value)), f"{path}[{index}]") for index, value in enumerate(given)]
+
+
+def inner_tools(namespace: dict[str, Any], path: str = "tools") -> list[FunctionTool | CustomTool]:
+    """The function and custom tools of a namespace; those of other types are left out.
+
+    Raises:
+        InvalidRequestError: `tools` is no list of tools, or one is malformed.
+    """
+    tools = decode_tools(namespace.get("tools") or [], f"{path}.tools")
+    return [tool for tool in tools if not isinstance(tool, dict)]
+
+
+def _check_name(name: Any, path: str) -> None:
+    if not isinstance(name, str) or not 1 <= len(name) <= MAX_TOOL_NAME:
         raise InvalidRequestError(
             f"Invalid '{path}.name': a name of 1 to {MAX_TOOL_NAME} characters is expected.",
             param=f"{path}.name",
             code="invalid_value",
         )
-    return tool
 
 
 def decode_tool_choice(raw: Raw) -> ToolChoice:
@@ -163,7 +206,7 @@ def decode_tool_choice(raw: Raw) -> ToolChoice:
             return mode
         kind = _head.decode(raw).type
         if kind == "function":
-            return FunctionChoice(name=_function_name(raw))
+            return _named_function(raw)
         if kind == "allowed_tools":
             return _allowed_tools(raw)
         body = _raw.decode(raw)
@@ -176,7 +219,7 @@ def decode_tool_choice(raw: Raw) -> ToolChoice:
     return NamedToolChoice(type=kind, name=name if isinstance(name, str) else None, body=body)
 
 
-def _function_name(raw: Raw) -> str:
+def _named_function(raw: Raw) -> FunctionChoice:
     choice = _function_choice.decode(raw)
     name = choice.name if choice.name is not None else choice.function and choice.function.name
     if not name:
@@ -185,7 +228,7 @@ def _function_name(raw: Raw) -> str:
             param="tool_choice.name",
             code="missing_required_parameter",
         )
-    return name
+    return FunctionChoice(name, choice.namespace or UNSET)
 
 
 def _allowed_tools(raw: Raw) -> AllowedTools:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from unittest import mock
 
 import msgspec
@@ -47,6 +48,13 @@ class Ids:
         return f"{prefix}_{self.drawn}"
 
 
+@contextmanager
+def drawing(ids: Ids) -> Iterator[None]:
+    """Ids of the assembler come from there."""
+    with mock.patch("antiphon.machine.assembler.new_id", ids), mock.patch("antiphon.machine.callitems.new_id", ids):
+        yield
+
+
 def opened(dialect: str, queued: bool) -> EventLog:
     log = EventLog(Response(id="resp_test", created_at=1, model="m"), dialect)
     log.open(queued)
@@ -79,7 +87,7 @@ def end(assembler: Assembler, ending: str) -> None:
 def test_a_restored_log_goes_on_byte_for_byte(program, ending, dialect, options, queued, data) -> None:
     options = {**options, "input_tokens": 7, "seal": lambda text: f"sealed {len(text)}"}
     ids = Ids()
-    with mock.patch("antiphon.machine.assembler.new_id", ids):
+    with drawing(ids):
         log = opened(dialect, queued)
         assembler = Assembler(log, **options)
         boundaries = [(len(log.frames), ids.drawn)]
@@ -195,7 +203,7 @@ def run_again(restored: Restored, deltas: Sequence[Delta], *, first_item: int = 
 @pytest.mark.requirement("resume:suppress")
 def test_a_turn_run_again_adds_only_what_is_new_however_it_is_cut(program, ending, dialect, parallel, data) -> None:
     ids = Ids()
-    with mock.patch("antiphon.machine.assembler.new_id", ids):
+    with drawing(ids):
         log = opened(dialect, queued=False)
         assembler = Assembler(log, parallel_tool_calls=parallel)
         boundaries = [(len(log.frames), ids.drawn)]
@@ -217,7 +225,7 @@ def test_a_turn_run_again_adds_only_what_is_new_however_it_is_cut(program, endin
 def test_a_turn_run_again_as_it_was_gives_the_log_that_it_would_have_had(program, parallel, logprobs, data) -> None:
     ids = Ids()
     options = {"parallel_tool_calls": parallel, "logprobs": logprobs}
-    with mock.patch("antiphon.machine.assembler.new_id", ids):
+    with drawing(ids):
         log = opened("openai", queued=False)
         assembler = Assembler(log, **options)
         boundaries = [(len(log.frames), ids.drawn)]
