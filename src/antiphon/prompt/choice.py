@@ -1,86 +1,108 @@
-"""The tool choice of a request, resolved against its tools (responses-api 4, local-model 1.2).
+"""The tool choice of a request, resolved against its toolbox (responses-api 4, local-model 1.2).
 
-Only function and custom tools can be called by a model here; a choice that only another tool could meet is a 400.
+Functions, custom tools and the tools that a client runs can be called by a model here; a choice that only another tool
+could meet is a 400. A choice that names a tool which waits for a search shows it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from antiphon.errors import InvalidRequestError
 from antiphon.prompt.prompt import ResolvedChoice
+from antiphon.prompt.toolbox import CallableTool, Toolbox
 from antiphon.protocol.json import quoted
-from antiphon.protocol.tools import AllowedTools, CustomTool, FunctionChoice, FunctionTool, Tool, ToolChoice
+from antiphon.protocol.tools import AllowedTools, FunctionChoice, Tool, ToolChoice
 
-__all__ = ["resolve_choice"]
+__all__ = ["after_first_turn", "resolve_choice"]
 
-CallableTool = FunctionTool | CustomTool
+_KINDS: Final = ("function", "custom")
+_OWN_KINDS: Final = ("shell", "apply_patch", "local_shell", "tool_search")
 
 
-def resolve_choice(tools: Sequence[Tool], choice: ToolChoice) -> tuple[list[CallableTool], ResolvedChoice]:
+def resolve_choice(toolbox: Toolbox, choice: ToolChoice) -> tuple[list[CallableTool], ResolvedChoice]:
     """The tools that the model is told of, and what it may or must call.
 
     Raises:
         InvalidRequestError: no tool can meet the choice, or it names a tool that is not declared.
     """
-    callables = [tool for tool in tools if not isinstance(tool, dict)]
-    names = tuple(tool.name for tool in callables)
     if choice == "none":
         return [], ResolvedChoice("none", ())
-    if choice == "auto":
-        return callables, ResolvedChoice("auto", names)
-    if choice == "required":
-        if not callables:
-            raise _unmeetable("'required' needs at least one function or custom tool in 'tools'.", "tool_choice")
-        return callables, ResolvedChoice("required", names)
     if isinstance(choice, AllowedTools):
-        return callables, _allowed(choice, callables, tools)
+        names = _allowed(choice, toolbox)
+        return toolbox.showing(names).shown, ResolvedChoice(choice.mode, names)
+    if isinstance(choice, str):
+        shown = toolbox.shown
+        if choice == "required" and not shown:
+            raise _unmeetable("'required' needs at least one tool that can be called in 'tools'.", "tool_choice")
+        return shown, ResolvedChoice(choice, tuple(tool.name for tool in shown))
     if isinstance(choice, FunctionChoice):
-        return _named(callables, FunctionTool, choice.name)
-    if not isinstance(choice, str) and choice.type == "custom":
-        return _named(callables, CustomTool, choice.name or "")
-    kind = choice if isinstance(choice, str) else choice.type
-    raise _unmeetable(f"This server cannot force a call of the tool type '{quoted(kind)}'.", "tool_choice.type")
+        return _named(toolbox, "function", choice.name, choice.namespace or None)
+    if choice.type == "custom":
+        namespace = choice.body.get("namespace")
+        return _named(toolbox, "custom", choice.name or "", namespace if isinstance(namespace, str) else None)
+    name = toolbox.find(choice.type, "") if choice.type in _OWN_KINDS else None
+    if name is None:
+        raise _unmeetable(
+            f"This server cannot force a call of the tool type '{quoted(choice.type)}'.", "tool_choice.type"
+        )
+    return [toolbox.entries[name].tool], ResolvedChoice("required", (name,))
 
 
-def _named(
-    callables: list[CallableTool], kind: type[CallableTool], name: str
-) -> tuple[list[CallableTool], ResolvedChoice]:
-    found = [tool for tool in callables if isinstance(tool, kind) and tool.name == name]
-    if not found:
-        what = "function" if kind is FunctionTool else "custom tool"
+def after_first_turn(choice: ToolChoice) -> ToolChoice:
+    """The choice for the turns after the first one of a response: what is forced is forced once (architecture).
+
+    A limit on the tools stays.
+    """
+    if isinstance(choice, AllowedTools):
+        return AllowedTools("auto", choice.tools)
+    return "none" if choice == "none" else "auto"
+
+
+def _named(toolbox: Toolbox, kind: str, name: str, namespace: str | None) -> tuple[list[CallableTool], ResolvedChoice]:
+    flat = toolbox.find(kind, name, namespace)
+    if flat is None:
+        what = "function" if kind == "function" else "custom tool"
         raise _unmeetable(
             f"Tool choice names the {what} '{quoted(name)}', which is not in 'tools'.", "tool_choice.name"
         )
-    return found[:1], ResolvedChoice("required", (name,))
+    return [toolbox.entries[flat].tool], ResolvedChoice("required", (flat,))
 
 
-def _allowed(choice: AllowedTools, callables: list[CallableTool], tools: Sequence[Tool]) -> ResolvedChoice:
-    names: list[str] = []
+def _allowed(choice: AllowedTools, toolbox: Toolbox) -> tuple[str, ...]:
+    names: set[str] = set()
     for index, entry in enumerate(choice.tools):
-        name = _entry_name(entry)
-        if name is not None and any(tool.name == name for tool in callables):
-            names.append(name)
-        elif not any(_same_hosted(tool, entry) for tool in tools):
+        found = _entry_names(entry, toolbox)
+        names.update(found)
+        if not found and not any(_same_hosted(tool, entry) for tool in toolbox.declared):
             raise _unmeetable(f"'tool_choice.tools[{index}]' is not in 'tools'.", f"tool_choice.tools[{index}]")
     if choice.mode == "required" and not names:
         raise _unmeetable("This server can run none of the allowed tools.", "tool_choice.tools")
-    ordered = tuple(tool.name for tool in callables if tool.name in names)
-    return ResolvedChoice(choice.mode, ordered)
+    return tuple(name for name in toolbox.entries if name in names)
 
 
-def _entry_name(entry: dict[str, Any]) -> str | None:
-    """The name in an entry of allowed_tools, flat or in the nested form of chat-completions."""
+def _entry_names(entry: dict[str, Any], toolbox: Toolbox) -> list[str]:
+    """The tools that an entry of allowed_tools names, flat or in the nested form of chat-completions."""
+    kind = entry.get("type")
+    if kind == "namespace":
+        return toolbox.of_namespace(str(entry.get("name")))
+    if kind in _OWN_KINDS:
+        found = toolbox.find(str(kind), "")
+        return [] if found is None else [found]
     for holder in (entry, entry.get("function"), entry.get("custom")):
-        name = cast("dict[str, Any]", holder).get("name") if isinstance(holder, dict) else None
+        fields = cast("dict[str, Any]", holder) if isinstance(holder, dict) else {}
+        name, namespace = fields.get("name"), fields.get("namespace")
         if isinstance(name, str):
-            return name
-    return None
+            space = namespace if isinstance(namespace, str) else None
+            kinds = (str(kind),) if kind in _KINDS else _KINDS
+            return [flat for each in kinds if (flat := toolbox.find(each, name, space)) is not None][:1]
+    return []
 
 
 def _same_hosted(tool: Tool, entry: dict[str, Any]) -> bool:
-    return isinstance(tool, dict) and tool.get("type") == entry.get("type")
+    if not isinstance(tool, dict) or tool.get("type") != entry.get("type"):
+        return False
+    return tool.get("type") != "namespace" or tool.get("name") == entry.get("name")
 
 
 def _unmeetable(message: str, param: str) -> InvalidRequestError:

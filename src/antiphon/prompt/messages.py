@@ -11,14 +11,23 @@ replayed (issue 2); an opened compaction item replaces what comes before it, but
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from itertools import chain
 from typing import Any
 
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from antiphon.errors import InvalidRequestError
+from antiphon.machine.router import APPLY_PATCH, TOOL_SEARCH
+from antiphon.prompt.additions import NO_CHANGE, Configuration, read_leniently
+from antiphon.prompt.clienttools import client_call, client_output
+from antiphon.prompt.names import flat_name
 from antiphon.prompt.prompt import ChatMessage, ToolCall
+from antiphon.prompt.toolbox import AddedTool, merge_added
+from antiphon.prompt.toolsearch import told_tools
 from antiphon.protocol.items import (
     CustomToolCall,
     CustomToolCallOutput,
@@ -53,17 +62,18 @@ __all__ = [
     "Conversation",
     "MessageBuilder",
     "PromptItem",
+    "additions",
     "assemble",
+    "cut_call",
     "join",
     "media_of",
+    "renamed",
     "settle",
 ]
 
 IMAGE_NOTE = "[Image output attached in the next message]"
 """What ends a tool message whose images follow in a user message (M17)."""
 
-_CALL_BODY = ("arguments", "input", "action", "operation", "code", "queries")
-_OUTPUT_BODY = ("output", "result", "tools")
 _NOTHING: frozenset[str] = frozenset()
 _MEDIA_OF_PART = {"image_url": "image", "file": "file", "input_audio": "audio", "video_url": "video"}
 
@@ -91,7 +101,8 @@ class Conversation(Struct, frozen=True):
 
     `substance` says whether anything in it counts as input (M6); `media` are the kinds of media it holds. `resets`
     says that its messages replace those of all parts before it; `restored` is the system text that it brings back
-    where no part before it has any. A part that is `pinned` is never replaced.
+    where no part before it has any. A part that is `pinned` is never replaced. `tools` and `settings` are what its
+    items add to the requests from there on.
     """
 
     system: tuple[str, ...] = ()
@@ -102,6 +113,8 @@ class Conversation(Struct, frozen=True):
     resets: bool = False
     restored: tuple[str, ...] = ()
     pinned: bool = False
+    tools: tuple[AddedTool, ...] = ()
+    settings: Configuration = NO_CHANGE
 
 
 EMPTY = Conversation()
@@ -132,6 +145,9 @@ class MessageBuilder:
         self._substance = False
         self._resets = False
         self._restored: tuple[str, ...] = ()
+        self._tools: list[AddedTool] = []
+        self._settings = NO_CHANGE
+        self._searches: list[str] = []
 
     def add(self, items: Iterable[PromptItem]) -> None:
         """Take items in, in order.
@@ -156,6 +172,8 @@ class MessageBuilder:
             self._substance,
             self._resets,
             self._restored,
+            tools=tuple(self._tools),
+            settings=self._settings,
         )
 
     def _add(self, item: PromptItem) -> None:
@@ -167,11 +185,10 @@ class MessageBuilder:
             self._reasoning(item)
         elif isinstance(item, FunctionCall):
             if item.status != "incomplete":
-                self._call(ToolCall(item.call_id, _qualified(item.namespace, item.name), item.arguments))
+                self._call(_told_call(item, item.arguments))
         elif isinstance(item, CustomToolCall):
             if item.status != "incomplete":
-                arguments = encode({"input": item.input}).decode()
-                self._call(ToolCall(item.call_id, _qualified(item.namespace, item.name), arguments))
+                self._call(_told_call(item, encode({"input": item.input}).decode()))
         elif isinstance(item, FunctionCallOutput | CustomToolCallOutput):
             self._output(item.call_id or "", item.output)
         elif isinstance(item, RawItem):
@@ -255,20 +272,33 @@ class MessageBuilder:
             self._messages.append(ChatMessage("user", images))
 
     def _raw(self, item: RawItem) -> None:
-        """Calls and outputs of tools that others ran are told to the model as calls; other items are left out."""
+        """Calls and outputs of tools that others ran are told to the model as calls; other items are left out.
+
+        What an item adds to later requests is noted.
+        """
         body = item.body
+        tools, settings = read_leniently(item)
+        self._tools += tools
+        self._settings = self._settings.then(settings)
         call_id = str(body.get("call_id") or item.id or "")
-        if item.type.endswith("_output"):
-            output: Any = next((body[key] for key in _OUTPUT_BODY if body.get(key) is not None), "")
+        if item.type == "tool_search_output":
+            if body.get("call_id") is None:
+                call_id = self._searches.pop(0) if self._searches else ""
+            self._output(call_id, told_tools(body.get("tools") or ()))
+        elif item.type.endswith("_output"):
+            output: Any = body.get("output")
             if isinstance(output, dict) and output.get("type") == "computer_screenshot":  # pyright: ignore[reportUnknownMemberType]
                 self._media.add("image")
-            self._output(call_id, output if isinstance(output, str) else encode(output).decode())
-        elif item.type.endswith("_call") and body.get("status") != "incomplete":
+            self._output(call_id, client_output(item.type, body))
+        elif item.type.endswith("_call") and not cut_call(item):
             self._substance = True
-            if "call_id" in body:
-                arguments: Any = next((body[key] for key in _CALL_BODY if key in body), "{}")
-                text = arguments if isinstance(arguments, str) else encode(arguments).decode()
-                self._call(ToolCall(call_id, item.type.removesuffix("_call"), text))
+            if item.type == TOOL_SEARCH and body.get("call_id") is None:
+                # Nothing refers to it but its place, so that its id need only be the same wherever it is told.
+                call_id = f"search_{hashlib.sha256(encode(body.get('arguments'))).hexdigest()[:16]}"
+                self._searches.append(call_id)
+            elif "call_id" not in body:
+                return
+            self._call(ToolCall(call_id, *client_call(item.type, body)))
 
     def _flush(self) -> None:
         """Close the assistant turn; thinking that no assistant turn followed is dropped (M14)."""
@@ -330,6 +360,8 @@ def join(parts: Sequence[Conversation]) -> Conversation:
         substance=any(part.substance for part in told),
         resets=bool(resets),
         restored=restored,
+        tools=merge_added(part.tools for part in parts),
+        settings=reduce(Configuration.then, (part.settings for part in parts)),
     )
 
 
@@ -344,6 +376,8 @@ def settle(parts: Sequence[Conversation]) -> list[Conversation]:
         open_turn=whole.open_turn,
         media=whole.media,
         substance=whole.substance,
+        tools=whole.tools,
+        settings=whole.settings,
     )
     return [*(part for part in parts if part.pinned), told]
 
@@ -371,6 +405,36 @@ def assemble(parts: Iterable[Conversation], instructions: str | None) -> list[Ch
     if system:
         messages.insert(0, ChatMessage("system", "\n\n".join(system)))
     return messages
+
+
+def additions(parts: Iterable[Conversation]) -> tuple[tuple[AddedTool, ...], Configuration]:
+    """The tools and the settings that the parts of a history add to a request."""
+    told = list(parts)
+    return merge_added(part.tools for part in told), reduce(
+        Configuration.then, (part.settings for part in told), NO_CHANGE
+    )
+
+
+def renamed(messages: list[ChatMessage], renames: Mapping[str, str]) -> list[ChatMessage]:
+    """The messages with other names for past calls where those that were made for them are taken."""
+    if not renames:
+        return messages
+    return [
+        replace(message, tool_calls=tuple(_renamed(call, renames) for call in message.tool_calls))
+        if message.tool_calls
+        else message
+        for message in messages
+    ]
+
+
+def _renamed(call: ToolCall, renames: Mapping[str, str]) -> ToolCall:
+    return replace(call, name=renames.get(call.name, call.name)) if call.made else call
+
+
+def cut_call(item: RawItem) -> bool:
+    """Whether a call was cut; a patch that was says that it is in progress, since it has no other word for it."""
+    status = item.body.get("status")
+    return status == "incomplete" or (item.type == APPLY_PATCH and status == "in_progress")
 
 
 def unresolved_reference(item: ItemReference) -> InvalidRequestError:
@@ -409,5 +473,7 @@ def _content(parts: Parts) -> str | Sequence[Mapping[str, Any]]:
     return parts
 
 
-def _qualified(namespace: Any, name: str) -> str:
-    return f"{namespace}__{name}" if isinstance(namespace, str) and namespace else name
+def _told_call(item: FunctionCall | CustomToolCall, arguments: str) -> ToolCall:
+    namespace = item.namespace or None
+    made = namespace not in (None, item.name)
+    return ToolCall(item.call_id, flat_name(namespace, item.name), arguments, made)

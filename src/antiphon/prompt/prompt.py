@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from antiphon.prompt.toolbox import NO_TOOLS, Toolbox
 from antiphon.protocol.request import TextFormat
 from antiphon.protocol.tools import CustomTool, FunctionTool
 
@@ -14,11 +15,15 @@ __all__ = ["ChatMessage", "Prompt", "ResolvedChoice", "Sampling", "ToolCall"]
 
 
 class ToolCall(Struct, frozen=True):
-    """A past call inside an assistant message; `arguments` is JSON text."""
+    """A past call inside an assistant message; `arguments` is JSON text.
+
+    `made` says that the name is made here, of a namespace or for a tool of the client's: another may stand in for it.
+    """
 
     id: str
     name: str
     arguments: str
+    made: bool = False
 
 
 class ChatMessage(Struct, frozen=True):
@@ -72,12 +77,14 @@ class ResolvedChoice(Struct, frozen=True):
 class Prompt(Struct, frozen=True):
     """One turn to generate.
 
-    `tools` are the tools that the model is told of; `media` the kinds of media in the messages (image, audio, video,
-    file). `max_output_tokens` None means as far as the context goes. `template_kwargs` go to the chat template.
+    `tools` are the tools that the model is told of, out of the `toolbox`; `media` the kinds of media in the messages
+    (image, audio, video, file). `max_output_tokens` None means as far as the context goes. `template_kwargs` go to the
+    chat template.
     """
 
     messages: Sequence[ChatMessage]
     tools: Sequence[FunctionTool | CustomTool] = ()
+    toolbox: Toolbox = NO_TOOLS
     choice: ResolvedChoice = ResolvedChoice("auto", ())
     parallel_tool_calls: bool = True
     format: TextFormat | None = None

@@ -5,13 +5,28 @@ from __future__ import annotations
 import pytest
 
 from antiphon.errors import InvalidRequestError
-from antiphon.prompt.choice import resolve_choice
+from antiphon.prompt.choice import after_first_turn, resolve_choice
 from antiphon.prompt.prompt import ResolvedChoice
+from antiphon.prompt.toolbox import toolbox
 from antiphon.protocol.tools import AllowedTools, CustomTool, FunctionChoice, FunctionTool, NamedToolChoice
 
 F, G, C = FunctionTool("f"), FunctionTool("g"), CustomTool("c")
 WEB = {"type": "web_search"}
 TOOLS = [F, WEB, G, C]
+CRM = {
+    "type": "namespace",
+    "name": "crm",
+    "description": "Customers.",
+    "tools": [
+        {"type": "function", "name": "get", "parameters": {"type": "object"}},
+        {"type": "function", "name": "f"},
+        {"type": "custom", "name": "note"},
+        {"type": "function", "name": "drop", "defer_loading": True},
+    ],
+}
+MAIL = FunctionTool("mail", defer_loading=True)
+SHELL, SEARCH = {"type": "shell", "environment": {"type": "local"}}, {"type": "tool_search"}
+ALL = [*TOOLS, CRM, MAIL, SHELL, SEARCH]
 
 
 @pytest.mark.requirement("prompt:choice", "subset:M9")
@@ -30,7 +45,38 @@ TOOLS = [F, WEB, G, C]
     ],
 )
 def test_a_choice_says_what_the_model_is_told_and_what_it_may_call(choice, told, mode, allowed):
-    assert resolve_choice(TOOLS, choice) == (told, ResolvedChoice(mode, allowed))
+    assert resolve_choice(toolbox(TOOLS), choice) == (told, ResolvedChoice(mode, allowed))
+
+
+@pytest.mark.requirement("tools:namespace:choice", "tools:shell", "tools:search:choice")
+@pytest.mark.parametrize(
+    ("choice", "allowed"),
+    [
+        (FunctionChoice("get"), ["crm__get"]),
+        (FunctionChoice("get", "crm"), ["crm__get"]),
+        (FunctionChoice("crm.get"), ["crm__get"]),
+        (FunctionChoice("crm::get"), ["crm__get"]),
+        (FunctionChoice("crm__get"), ["crm__get"]),
+        (FunctionChoice("f"), ["f"]),
+        (FunctionChoice("f", "crm"), ["crm__f"]),
+        (FunctionChoice("mail"), ["mail"]),
+        (FunctionChoice("mail", "mail"), ["mail"]),
+        (NamedToolChoice("custom", "note", {"namespace": "crm"}), ["crm__note"]),
+        (NamedToolChoice("custom", "note", {}), ["crm__note"]),
+        (NamedToolChoice("shell", None, {}), ["shell"]),
+        (NamedToolChoice("tool_search", None, {}), ["tool_search"]),
+        (
+            AllowedTools("required", [{"type": "namespace", "name": "crm"}]),
+            ["crm__get", "crm__f", "crm__note", "crm__drop"],
+        ),
+        (AllowedTools("auto", [{"type": "function", "name": "get", "namespace": "crm"}, SHELL]), ["crm__get", "shell"]),
+    ],
+)
+def test_a_choice_may_name_tools_of_namespaces_and_those_that_have_items_of_their_own(choice, allowed):
+    told, resolved = resolve_choice(toolbox(ALL), choice)
+    assert list(resolved.allowed) == allowed
+    assert resolved.mode == getattr(choice, "mode", "required")
+    assert set(allowed) <= {tool.name for tool in told}
 
 
 @pytest.mark.requirement("prompt:choice:unmeetable", "subset:M9")
@@ -43,11 +89,25 @@ def test_a_choice_says_what_the_model_is_told_and_what_it_may_call(choice, told,
         (TOOLS, FunctionChoice("c"), "tool_choice.name"),
         (TOOLS, NamedToolChoice("custom", "f", {}), "tool_choice.name"),
         (TOOLS, NamedToolChoice("web_search", None, {}), "tool_choice.type"),
+        (TOOLS, NamedToolChoice("shell", None, {}), "tool_choice.type"),
+        (ALL, NamedToolChoice("apply_patch", None, {}), "tool_choice.type"),
+        (ALL, FunctionChoice("get", "erp"), "tool_choice.name"),
+        (ALL, FunctionChoice("note"), "tool_choice.name"),
         (TOOLS, AllowedTools("required", [WEB]), "tool_choice.tools"),
         (TOOLS, AllowedTools("auto", [{"type": "function", "name": "h"}]), "tool_choice.tools[0]"),
+        (ALL, AllowedTools("auto", [SHELL, {"type": "namespace", "name": "erp"}]), "tool_choice.tools[1]"),
     ],
 )
 def test_a_choice_that_nothing_can_meet_is_a_400(tools, choice, param):
     with pytest.raises(InvalidRequestError) as caught:
-        resolve_choice(tools, choice)
+        resolve_choice(toolbox(tools), choice)
     assert caught.value.param == param
+
+
+@pytest.mark.requirement("tools:rounds:choice")
+def test_what_is_forced_is_forced_once_and_a_limit_stays():
+    assert [after_first_turn(choice) for choice in ("none", "auto", "required")] == ["none", "auto", "auto"]
+    assert after_first_turn(FunctionChoice("f")) == "auto"
+    assert after_first_turn(NamedToolChoice("tool_search", None, {})) == "auto"
+    entries = [{"type": "function", "name": "f"}]
+    assert after_first_turn(AllowedTools("required", entries)) == AllowedTools("auto", entries)

@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import InvalidRequestError
-from antiphon.prompt.messages import EMPTY, IMAGE_NOTE, MessageBuilder, assemble
+from antiphon.prompt.additions import NO_CHANGE, Configuration
+from antiphon.prompt.messages import EMPTY, IMAGE_NOTE, MessageBuilder, additions, assemble, join, renamed
 from antiphon.prompt.prompt import ChatMessage, ToolCall
 from antiphon.protocol.items import decode_item
 from antiphon.protocol.json import encode, loads
+from antiphon.protocol.request import TextFormat
 
 IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AA==", "detail": "high"}
 IMAGE_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA==", "detail": "high"}}
@@ -110,19 +112,129 @@ def test_custom_and_namespaced_calls_are_told_as_function_calls():
         output("y", "d"),
     )
     assert made[0].tool_calls == (ToolCall("c", "sh", '{"input":"echo \\"x\\""}'),)
-    assert made[2].tool_calls[0].name == "ns__go"
+    assert made[2].tool_calls == (ToolCall("d", "ns__go", "{}", made=True),)
 
 
 @pytest.mark.requirement("prompt:calls:hosted")
 def test_calls_and_outputs_of_tools_that_others_ran_are_told_to_the_model():
     made = messages(
-        {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}},
-        {"type": "shell_call_output", "call_id": "c", "output": [{"stdout": "a.txt"}]},
+        {"type": "mcp_call", "call_id": "c", "name": "n", "arguments": '{"a":1}'},
+        {"type": "mcp_call_output", "call_id": "c", "output": [{"a": "b"}]},
         {"type": "mcp_list_tools", "server_label": "s", "tools": []},
     )
-    assert made[0].tool_calls == (ToolCall("c", "shell", '{"commands":["ls"]}'),)
-    assert made[1] == ChatMessage("tool", '[{"stdout":"a.txt"}]', tool_call_id="c")
+    assert made[0].tool_calls == (ToolCall("c", "mcp", '{"a":1}'),)
+    assert made[1] == ChatMessage("tool", '[{"a":"b"}]', tool_call_id="c")
     assert len(made) == 2
+
+
+@pytest.mark.requirement("tools:client:history")
+@pytest.mark.parametrize(
+    ("kind", "fields", "name", "arguments"),
+    [
+        (
+            "shell_call",
+            {"action": {"commands": ["ls"], "timeout_ms": None, "max_output_length": 9}},
+            "shell",
+            '{"commands":["ls"],"max_output_length":9}',
+        ),
+        (
+            "apply_patch_call",
+            {"operation": {"type": "create_file", "path": "a", "diff": "+x"}},
+            "apply_patch",
+            '{"type":"create_file","path":"a","diff":"+x"}',
+        ),
+        (
+            "local_shell_call",
+            {"action": {"type": "exec", "command": ["ls"], "env": {}, "user": None}},
+            "local_shell",
+            '{"command":["ls"]}',
+        ),
+        ("tool_search_call", {"arguments": {"query": "q"}, "execution": "client"}, "tool_search", '{"query":"q"}'),
+    ],
+)
+def test_calls_of_tools_that_a_client_runs_are_told_as_calls_of_the_functions_that_were_shown(
+    kind, fields, name, arguments
+):
+    (made,) = messages({"type": kind, "call_id": "c", "status": "completed", **fields})
+    assert made.tool_calls == (ToolCall("c", name, arguments, made=True),)
+    assert messages({"type": kind, "call_id": "c", "status": "incomplete", **fields}) == []
+
+
+@pytest.mark.requirement("tools:client:history")
+def test_a_patch_that_was_cut_is_not_told():
+    cut = {"type": "apply_patch_call", "call_id": "c", "status": "in_progress", "operation": {"type": "create_file"}}
+    assert messages(cut) == []
+
+
+@pytest.mark.requirement("tools:client:history")
+@pytest.mark.parametrize(
+    ("chunk", "said"),
+    [
+        ({"stdout": "a", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}, "a"),
+        ({"stdout": "", "stderr": "b", "outcome": {"type": "exit", "exit_code": 2}}, "[stderr]\nb\n[exit code 2]"),
+        ({"stdout": "a", "stderr": "b", "outcome": {"type": "timeout"}}, "a\n[stderr]\nb\n[timed out]"),
+        ("plain", "plain"),
+        ({}, ""),
+    ],
+)
+def test_an_output_of_the_shell_is_told_as_text(chunk, said):
+    (made,) = messages({"type": "shell_call_output", "call_id": "c", "output": [chunk]})
+    assert (made.role, made.content, made.tool_call_id) == ("tool", said, "c")
+    (twice,) = messages({"type": "shell_call_output", "call_id": "c", "output": [chunk, {"stdout": "end"}]})
+    assert twice.content == f"{said}\nend" if said else "end"
+
+
+@pytest.mark.requirement("tools:search:history")
+def test_a_search_of_the_server_is_told_as_a_call_with_the_output_that_follows_it():
+    call = {"type": "tool_search_call", "call_id": None, "execution": "server", "status": "completed"}
+    output = {"type": "tool_search_output", "call_id": None, "execution": "server", "status": "completed"}
+    tool = {"type": "function", "name": "mail"}
+    first, one, two = messages(
+        {**call, "arguments": {"query": "mail"}},
+        {**call, "arguments": {"query": "none"}},
+        {**output, "tools": [tool, {"type": "namespace", "name": "crm", "tools": [tool]}]},
+        {**output, "tools": []},
+    )
+    assert [made.name for made in first.tool_calls] == ["tool_search", "tool_search"]
+    assert [one.tool_call_id, two.tool_call_id] == [made.id for made in first.tool_calls]
+    assert first.tool_calls[0].id != first.tool_calls[1].id
+    assert (one.content, two.content) == ("These tools can be called now: mail, crm__mail", "No tool was found.")
+
+
+@pytest.mark.requirement("tools:additional", "tools:search:history", "tools:configuration")
+def test_tools_and_settings_that_items_add_stand_from_there_on():
+    tool, form = {"type": "function", "name": "f"}, {"type": "json_schema", "name": "n", "schema": {}}
+    first = convert(
+        [
+            {"type": "additional_tools", "role": "developer", "tools": [tool]},
+            {"type": "configuration_update", "reasoning": {"effort": "low"}, "text": {"format": form}},
+            {"type": "configuration_update", "text": {"format": {"type": "text"}}},
+        ]
+    )
+    second = convert(
+        [
+            {"type": "tool_search_output", "call_id": "c", "tools": [tool]},
+            {"type": "configuration_update", "reasoning": {"effort": "high"}, "text": None},
+        ]
+    )
+    added, settings = additions([first, second])
+    assert [(each.tool.name, each.loaded) for each in added] == [("f", False), ("f", True)]
+    assert settings == Configuration("high", TextFormat("text"))
+    assert join([first, second]).settings == settings
+    assert join([first, second]).tools == added
+    assert first.messages == ()
+
+
+@pytest.mark.requirement("tools:additional")
+def test_what_cannot_be_read_in_a_stored_history_adds_nothing():
+    odd = convert(
+        [
+            {"type": "additional_tools", "tools": [{"type": "function"}]},
+            {"type": "tool_search_output", "tools": "x"},
+            {"type": "configuration_update", "reasoning": {"effort": 5}},
+        ]
+    )
+    assert (odd.tools, odd.settings) == ((), NO_CHANGE)
 
 
 @pytest.mark.requirement("prompt:calls:hosted")
@@ -132,8 +244,9 @@ def test_calls_and_outputs_of_tools_that_others_ran_are_told_to_the_model():
         ({"type": "local_shell_call_output", "id": "lsh_1", "output": "lo"}, "lo"),
         ({"type": "acme_output", "output": "zz"}, "zz"),
         ({"type": "program_output", "result": "r"}, "r"),
-        ({"type": "tool_search_output", "tools": [{"name": "f"}]}, '[{"name":"f"}]'),
-        ({"type": "apply_patch_call_output", "call_id": "c", "status": "completed"}, ""),
+        ({"type": "tool_search_output", "tools": [{"name": "f"}]}, "These tools can be called now: f"),
+        ({"type": "apply_patch_call_output", "call_id": "c", "status": "completed"}, "completed"),
+        ({"type": "apply_patch_call_output", "call_id": "c", "status": "failed", "output": "no"}, "no"),
     ],
 )
 def test_an_output_of_any_type_is_told_as_the_output_of_a_tool(item, said):
@@ -246,3 +359,12 @@ def test_a_history_converted_in_parts_is_the_same_as_at_once(history, cuts, inst
         previous = convert(history[begin:end], previous)
         parts.append(previous)
     assert assemble(parts, instructions) == assemble([convert(history)], instructions)
+
+
+@pytest.mark.requirement("tools:namespace:names")
+def test_past_calls_have_the_names_that_stand_in_for_theirs():
+    made = messages(call("a", "go", namespace="ns"), call("b", "ns__go"), output("x", "a"), output("y", "b"))
+    told = renamed(made, {"ns__go": "ns__go_2"})
+    assert [each.name for each in told[0].tool_calls] == ["ns__go_2", "ns__go"]
+    assert told[1:] == made[1:]
+    assert renamed(made, {}) is made

@@ -1,0 +1,48 @@
+"""The prompt for a summary of a model's thinking. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from antiphon.prompt.compaction import shorten
+from antiphon.prompt.prompt import ChatMessage, Prompt, Sampling
+
+__all__ = ["is_thought_prompt", "summary_prompt", "thought_of"]
+
+INSTRUCTIONS = (
+    "You sum up what an assistant thought before it answered. Say in {length}, in the language of the thoughts, what "
+    "it considered and what it came to. Do not answer the question yourself, and add nothing of your own. Write the "
+    "summary only."
+)
+_HEAD = INSTRUCTIONS.partition("{length}")[0]
+_OPEN, _CLOSE = "The thoughts:\n\n", "\n\nEnd of the thoughts. Sum them up."
+_BRIEF, _DETAILED = "one or two sentences", "one short paragraph for each step"
+_DETAILED_FROM = 256
+CHARACTERS_A_TOKEN = 2
+"""Cautious: what is too long would not be summarized at all."""
+
+
+def summary_prompt(thought: str, max_tokens: int, context_length: int) -> Prompt:
+    """The prompt for a summary of at most so many tokens; thinking that is too long for the context is shortened."""
+    most = max(1, (context_length - 2 * max_tokens) * CHARACTERS_A_TOKEN)
+    length = _DETAILED if max_tokens >= _DETAILED_FROM else _BRIEF
+    return Prompt(
+        messages=[
+            ChatMessage("system", INSTRUCTIONS.format(length=length)),
+            ChatMessage("user", f"{_OPEN}{shorten(thought, most)}{_CLOSE}"),
+        ],
+        sampling=Sampling(temperature=0.0, repeat_penalty=1.1),
+        max_output_tokens=max_tokens,
+        reasoning_effort="none",
+    )
+
+
+def is_thought_prompt(messages: Sequence[ChatMessage]) -> bool:
+    """Whether these are the messages of such a prompt."""
+    first = messages[0].content if messages else ""
+    return isinstance(first, str) and first.startswith(_HEAD)
+
+
+def thought_of(messages: Sequence[ChatMessage]) -> str:
+    """The thinking that such a prompt is about."""
+    return messages[-1].text().removeprefix(_OPEN).removesuffix(_CLOSE)
