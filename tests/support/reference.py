@@ -51,6 +51,7 @@ HEADINGS: Mapping[str, str] = {
     "IDEMPOTENCY": "Requests that are sent again",
     "COMPACTION": "Compaction and counting",
     "DIALECTS_B": "Prompts and tool calls",
+    "TOOLS": "Prompts and tool calls",
 }
 
 

@@ -2,7 +2,7 @@
 
 It is a real engine with an exact answer, so that tests of clients and of the server need no luck. One delta is one
 token. Directives are lines of the last message, when that is a user message; after the output of a tool the answer is
-`FINAL: ` and that output. See `docs/guide/scripted.md` for the list.
+`FINAL: ` and that output, unless the user's text says what comes then. See `docs/guide/scripted.md` for the list.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from antiphon.machine.deltas import (
 from antiphon.prompt.compaction import is_summary_prompt
 from antiphon.prompt.instance import smallest_instance
 from antiphon.prompt.prompt import ChatMessage, Prompt, Sampling
+from antiphon.prompt.thoughts import is_thought_prompt, thought_of
 from antiphon.protocol.completions import RawPrompt
 from antiphon.protocol.json import encode, loads
 from antiphon.protocol.parts import Logprob
@@ -52,7 +53,8 @@ __all__ = ["RAW_ITEMS_SWITCH", "ScriptedEngine"]
 RAW_ITEMS_SWITCH = "ANTIPHON_SCRIPTED_RAW_ITEMS"
 GREETING = "Hello from scripted."
 SUMMARY = "SUMMARY"
-"""The answer to a summary prompt of the server's own."""
+"""The answer to a summary prompt of the server's own; where thinking is summed up, its first words follow."""
+SUMMARY_WORDS = 5
 CHARACTERS_A_TOKEN = 4
 ARGUMENT_PIECE = 4
 MAX_COUNT = 100_000
@@ -231,12 +233,33 @@ def _count(messages: Sequence[ChatMessage]) -> int:
 
 def _directives(messages: Sequence[ChatMessage]) -> Iterator[tuple[str, str, str]]:
     """Name, number and rest of each directive of the last message, if a user wrote it."""
-    if not messages or messages[-1].role != "user" or is_summary_prompt(messages):
-        return
-    for line in messages[-1].text().splitlines():
-        match = _DIRECTIVE.match(line.strip())
-        if match:
-            yield match.group(1), match.group(2), match.group(3) or ""
+    if not is_summary_prompt(messages) and not is_thought_prompt(messages):
+        for line in _section(messages) or ():
+            match = _DIRECTIVE.match(line.strip())
+            if match:
+                yield match.group(1), match.group(2), match.group(3) or ""
+
+
+def _section(messages: Sequence[ChatMessage]) -> list[str] | None:
+    """The lines that say what this turn does; None where nothing says so.
+
+    Those before the first `!THEN` are for the turn after the user's text, the next ones for the turn after the outputs
+    of that one's calls, and so on.
+    """
+    place = len(messages) - 1
+    turns = 0
+    while place >= 0 and (messages[place].role != "user" or not (place == len(messages) - 1 or messages[place].text())):
+        turns += messages[place].role == "assistant"
+        place -= 1
+    if place < 0:
+        return None
+    sections: list[list[str]] = [[]]
+    for line in messages[place].text().splitlines():
+        if line.strip() == "!THEN":
+            sections.append([])
+        else:
+            sections[-1].append(line)
+    return sections[turns] if turns < len(sections) else None
 
 
 def _http_error(status: int) -> APIError:
@@ -252,8 +275,10 @@ def _http_error(status: int) -> APIError:
 def _write_script(prompt: Prompt) -> _Script:
     if is_summary_prompt(prompt.messages):
         return _Script(_words(SUMMARY))
+    if is_thought_prompt(prompt.messages):
+        return _Script(_words(f"{SUMMARY}: {' '.join(thought_of(prompt.messages).split()[:SUMMARY_WORDS])}"))
     output = _last_output(prompt.messages)
-    if output is not None:
+    if output is not None and not any(_directives(prompt.messages)):
         script = _Script(_words("FINAL: " + output))
         _force(script, prompt, answered=True)
         return script
@@ -283,7 +308,8 @@ def _obey(script: _Script, prompt: Prompt, name: str, number: str, rest: str) ->
         pieces += _call(prompt, called, arguments.strip() or "{}")
     elif name == "CUSTOM":
         called, _, text = rest.partition(" ")
-        pieces += [ToolCallStart(called, custom=True), *_pieces(text)]
+        name, namespace = _declared_name(prompt, called)
+        pieces += [ToolCallStart(name, custom=True, namespace=namespace), *_pieces(text)]
     elif name == "REASON":
         pieces += [ReasoningDelta(word) for word in _split(rest or "Let me think.")]
         return False
@@ -337,7 +363,8 @@ def _force(script: _Script, prompt: Prompt, answered: bool) -> None:
 
 def _permitted(calls: list[ToolCallStart], prompt: Prompt) -> bool:
     declared = {tool.name for tool in prompt.tools}
-    return all(call.name in prompt.choice.allowed or call.name not in declared for call in calls)
+    allowed = prompt.choice.allowed
+    return all(call.namespace is None and (call.name in allowed or call.name not in declared) for call in calls)
 
 
 def _refused(script: _Script) -> bool:
@@ -366,11 +393,22 @@ def _smallest_call(prompt: Prompt) -> list[Delta | _Fault]:
 
 
 def _call(prompt: Prompt, name: str, arguments: str) -> list[Delta | _Fault]:
-    namespace, separator, bare = name.partition("::")
-    if separator:
-        return [ToolCallStart(bare, namespace=namespace), *_pieces(arguments)]
+    name, namespace = _declared_name(prompt, name)
     custom = any(isinstance(tool, CustomTool) and tool.name == name for tool in prompt.tools)
-    return [ToolCallStart(name, custom=custom), *_pieces(arguments)]
+    return [ToolCallStart(name, custom=custom, namespace=namespace), *_pieces(arguments)]
+
+
+def _declared_name(prompt: Prompt, name: str) -> tuple[str, str | None]:
+    """A name as a model would call it: the flat one of a declared tool, or what was said and its namespace."""
+    namespace, separator, bare = name.partition("::")
+    if not separator:
+        return name, None
+    shown = {tool.name for tool in prompt.tools}
+    for kind in ("function", "custom"):
+        flat = prompt.toolbox.find(kind, bare, namespace)
+        if flat in shown:
+            return flat, None
+    return bare, namespace
 
 
 def _pieces(text: str) -> list[Delta | _Fault]:

@@ -263,6 +263,7 @@ _OUTPUTS = {
     "computer_call": "computer_call_output",
     "shell_call": "shell_call_output",
     "apply_patch_call": "apply_patch_call_output",
+    "local_shell_call": "local_shell_call_output",
 }
 
 

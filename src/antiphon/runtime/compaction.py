@@ -17,6 +17,7 @@ from msgspec import Struct
 from antiphon.engines.base import Engine, PreparedTurn
 from antiphon.errors import ContextOverflowError, EngineError, InvalidRequestError
 from antiphon.machine.deltas import Stop, TextDelta, TokenUsage
+from antiphon.machine.usage import NOTHING_USED, added
 from antiphon.prompt.compaction import (
     Kept,
     answered,
@@ -28,7 +29,7 @@ from antiphon.prompt.compaction import (
     summary_prompt,
     transcript,
 )
-from antiphon.prompt.messages import EMPTY, CompactedContext, Conversation, assemble, settle
+from antiphon.prompt.messages import EMPTY, CompactedContext, Conversation, assemble, renamed, settle
 from antiphon.prompt.prompt import ChatMessage, Prompt
 from antiphon.protocol.context import COMPACTION_TYPES
 from antiphon.protocol.ids import new_id
@@ -39,7 +40,7 @@ from antiphon.runtime.planning import prepare
 from antiphon.runtime.unseal import COMPACTION
 from antiphon.store.base import Scope
 
-__all__ = ["Compacted", "Compaction", "Compactor", "added", "plan_turn"]
+__all__ = ["Compacted", "Compaction", "Compactor", "plan_turn"]
 
 MAX_SUMMARY_TOKENS = 2_048
 MAX_KEPT_TOKENS = 8_192
@@ -58,11 +59,15 @@ ATTEMPTS = (1, 4, 16)
 
 
 class Compacted(Struct, frozen=True):
-    """The item, the tokens that its summary took, and the turn that goes on after it; None where it is all."""
+    """The item, the tokens that its summary took, and the turn that goes on after it; None where it is all.
+
+    `parts` is the history that this turn is made from.
+    """
 
     item: dict[str, Any]
     usage: TokenUsage
     turn: PreparedTurn | None
+    parts: Sequence[Conversation] = ()
 
 
 Compaction = Callable[[], Awaitable[Compacted]]
@@ -120,7 +125,7 @@ class Compactor:
         self._codec = codec
         self._scope = scope
         self._engine = engine
-        self._usage = TokenUsage(0, 0)
+        self._usage = NOTHING_USED
 
     async def compact(
         self, parts: Sequence[Conversation], goal: _Goal | None = None, *, held: dict[str, Any] | None = None
@@ -134,7 +139,7 @@ class Compactor:
             APIError: the engine failed.
         """
         if held is not None:
-            return Compacted(held, TokenUsage(0, 0), await self._resume(parts, goal, held))
+            return await self._resume(parts, goal, held)
         system = [text for part in parts if not part.pinned for text in part.system]
         earlier, messages = split_summary(_messages(parts))
         tail, users = self._budgets(goal)
@@ -146,7 +151,7 @@ class Compactor:
             if goal is not None:
                 turn = await self._turn(parts, goal, _opened(payload), last=divisor == ATTEMPTS[-1])
             if len(payload) <= MAX_PAYLOAD and (turn is not None or goal is None):
-                return Compacted(self._item(payload), self._usage, turn)
+                return Compacted(self._item(payload), self._usage, turn, _told(parts, _opened(payload)))
         raise InvalidRequestError(
             "What the conversation leaves open is too large to be kept.", param="input", code="request_too_large"
         )
@@ -167,10 +172,10 @@ class Compactor:
         self, parts: Sequence[Conversation], goal: _Goal, context: CompactedContext, *, last: bool
     ) -> PreparedTurn | None:
         """The goal's turn over what is left of the parts; None where it does not fit, an error at the last attempt."""
-        told = settle([*parts, convert([context], EMPTY)])
+        told = _told(parts, context)
         prompt = msgspec.structs.replace(
             goal.prompt,
-            messages=assemble(told, goal.request.instructions),
+            messages=renamed(assemble(told, goal.request.instructions), goal.prompt.toolbox.renames),
             media=frozenset[str]().union(*(part.media for part in told)),
         )
         try:
@@ -180,15 +185,15 @@ class Compactor:
                 raise
             return None
 
-    async def _resume(
-        self, parts: Sequence[Conversation], goal: _Goal | None, held: dict[str, Any]
-    ) -> PreparedTurn | None:
+    async def _resume(self, parts: Sequence[Conversation], goal: _Goal | None, held: dict[str, Any]) -> Compacted:
         if goal is None:
-            return None
+            return Compacted(held, NOTHING_USED, None)
         payload = await self._codec.open(self._scope, COMPACTION, str(held.get("encrypted_content")))
         if payload is None:
             raise EngineError("The compaction item that the response began with cannot be opened.")
-        return await self._turn(parts, goal, _opened(payload), last=True)
+        context = _opened(payload)
+        turn = await self._turn(parts, goal, context, last=True)
+        return Compacted(held, NOTHING_USED, turn, _told(parts, context))
 
     async def _summarize(self, earlier: str, messages: Sequence[ChatMessage], kept: Kept) -> str:
         """A summary of the messages and of the summary before them, piece by piece where they are long."""
@@ -259,18 +264,13 @@ def _piece(text: str, size: int) -> str:
     return text[: size if end < 0 else end + 2]
 
 
+def _told(parts: Sequence[Conversation], context: CompactedContext) -> list[Conversation]:
+    """What is left of settled parts once this stands in their place."""
+    return settle([*parts, convert([context], EMPTY)])
+
+
 def _opened(payload: bytes) -> CompactedContext:
     context = decode_context(payload)
     if context is None:
         raise EngineError("The compaction item was made by another version of the server.")
     return context
-
-
-def added(first: TokenUsage, second: TokenUsage) -> TokenUsage:
-    """The usage of two turns together."""
-    return TokenUsage(
-        first.input_tokens + second.input_tokens,
-        first.output_tokens + second.output_tokens,
-        first.cached_tokens + second.cached_tokens,
-        first.reasoning_tokens + second.reasoning_tokens,
-    )

@@ -14,9 +14,18 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from antiphon.machine.turn import waits_for_client
 from antiphon.prompt.compaction import unanswered
-from antiphon.prompt.messages import EMPTY, CompactedContext, Conversation, MessageBuilder, PromptItem, join
-from antiphon.protocol.items import CustomToolCall, FunctionCall, decode_stored_item
+from antiphon.prompt.messages import (
+    EMPTY,
+    CompactedContext,
+    Conversation,
+    MessageBuilder,
+    PromptItem,
+    cut_call,
+    join,
+)
+from antiphon.protocol.items import CustomToolCall, FunctionCall, RawItem, decode_stored_item
 from antiphon.runtime.codec import Codec
 from antiphon.runtime.unseal import unseal
 from antiphon.store.base import ChainTurn, Scope, Store, StoredItem
@@ -201,8 +210,12 @@ def open_calls(output: Sequence[PromptItem]) -> tuple[str, ...]:
     """
     if output and isinstance(output[-1], CompactedContext):
         return unanswered(output[-1].messages)
-    return tuple(
-        item.call_id
-        for item in output
-        if isinstance(item, FunctionCall | CustomToolCall) and item.status != "incomplete"
-    )
+    return tuple(call_id for item in output if (call_id := _open_call(item)) is not None)
+
+
+def _open_call(item: PromptItem) -> str | None:
+    if isinstance(item, FunctionCall | CustomToolCall):
+        return None if item.status == "incomplete" else item.call_id
+    if isinstance(item, RawItem) and waits_for_client(item) and not cut_call(item):
+        return str(item.body.get("call_id") or "")
+    return None

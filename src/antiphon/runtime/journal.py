@@ -14,6 +14,8 @@ from itertools import accumulate
 import msgspec
 
 from antiphon.engines.base import Sampled
+from antiphon.machine.deltas import TokenUsage
+from antiphon.machine.usage import NOTHING_USED, added
 from antiphon.store.base import EventBatch, Scope, Store
 
 __all__ = ["Journal", "batch_of", "batches_after", "frames_of", "sampled_of"]
@@ -27,12 +29,18 @@ Mark = tuple[int, int, int, int]
 
 
 class _Increment(msgspec.Struct, array_like=True):
-    """What was sampled for one batch; the counts are those at its end."""
+    """What was sampled for one batch; the counts are those at its end.
+
+    `turn` is the number of the turn within its response, and `spent` the tokens of what came before it: input, output,
+    cached and reasoning ones.
+    """
 
     tokens: list[int]
     text: str
     generated: int
     thinking: int
+    turn: int = 0
+    spent: tuple[int, int, int, int] = (0, 0, 0, 0)
 
 
 _decode_increment = msgspec.msgpack.Decoder(_Increment).decode
@@ -61,17 +69,23 @@ def batches_after(batches: Sequence[EventBatch], last: int) -> list[EventBatch]:
     return [batch_of(frames, max(first, last + 1))] if frames else []
 
 
-def sampled_of(batches: Sequence[EventBatch]) -> Sampled:
-    """All that was sampled for these batches."""
-    whole = Sampled()
+def sampled_of(batches: Sequence[EventBatch], turn: int = 0) -> tuple[Sampled, TokenUsage]:
+    """All that was sampled for the turn of that number in these batches, and the tokens that were spent before it."""
+    whole, spent = Sampled(), NOTHING_USED
     for batch in batches:
-        if batch.sampled:
-            increment = _decode_increment(batch.sampled)
-            whole.tokens += increment.tokens
-            if increment.text:
-                whole.text.append(increment.text)
-            whole.generated, whole.thinking = increment.generated, increment.thinking
-    return whole
+        if not batch.sampled:
+            continue
+        increment = _decode_increment(batch.sampled)
+        spent = TokenUsage(*increment.spent)
+        if increment.turn != turn:
+            # What the turn before it read is not known; what it wrote is.
+            spent = added(spent, TokenUsage(0, increment.generated, reasoning_tokens=increment.thinking))
+            continue
+        whole.tokens += increment.tokens
+        if increment.text:
+            whole.text.append(increment.text)
+        whole.generated, whole.thinking = increment.generated, increment.thinking
+    return whole, spent
 
 
 class Journal:
@@ -108,16 +122,25 @@ class Journal:
         self._mark: Mark = (0, 0, 0, 0)
         self._tried: tuple[EventBatch, Mark, Sampled] | None = None
         self._failing = False
+        self._turn = 0
+        self._spent = NOTHING_USED
         self.sampled = Sampled()
         self.fence = fence
         self.durable = durable
         self.status: str | None = None
         self.lost = False
 
-    def begin_turn(self, sampled: Sampled) -> None:
-        """From now on, batches carry what is sampled here; what is there already was logged by an earlier life."""
-        self.sampled = sampled
+    def begin_turn(self, sampled: Sampled, number: int = 0, spent: TokenUsage = NOTHING_USED) -> None:
+        """From now on, batches carry what is sampled here; what is there already was logged by an earlier life.
+
+        `number` is that of the turn within the response, and `spent` what was used before it.
+        """
+        self.sampled, self._turn, self._spent = sampled, number, spent
         self._mark = _mark(sampled)
+
+    def draw_again(self, sampled: Sampled) -> None:
+        """The turn is drawn from its start again, into this."""
+        self.begin_turn(sampled, self._turn, self._spent)
 
     def note(self) -> None:
         """More has been logged."""
@@ -224,13 +247,15 @@ class Journal:
     def _increment(self, mark: Mark) -> bytes:
         if mark == self._mark:
             return b""
-        sampled, before = self.sampled, self._mark
+        sampled, before, spent = self.sampled, self._mark, self._spent
         return _encode_increment(
             _Increment(
                 sampled.tokens[before[0] : mark[0]],
                 "".join(sampled.text[before[1] : mark[1]]),
                 sampled.generated,
                 sampled.thinking,
+                self._turn,
+                (spent.input_tokens, spent.output_tokens, spent.cached_tokens, spent.reasoning_tokens),
             )
         )
 

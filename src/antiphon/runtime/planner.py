@@ -13,7 +13,8 @@ from msgspec import Struct
 from antiphon.engines.base import RESTART_PATIENCE, Engine, PreparedTurn
 from antiphon.errors import ContextOverflowError, EngineUnavailableError, InvalidRequestError, NotFoundError
 from antiphon.machine.opening import open_response
-from antiphon.prompt.messages import EMPTY, Conversation, settle
+from antiphon.prompt.additions import check_additions, configured
+from antiphon.prompt.messages import EMPTY, Conversation, additions, settle
 from antiphon.prompt.prompt import Prompt
 from antiphon.protocol.ids import is_id, new_id
 from antiphon.protocol.items import Item
@@ -29,7 +30,9 @@ from antiphon.runtime.limits import KeyLimits
 from antiphon.runtime.observer import Observer
 from antiphon.runtime.planning import build_prompt, prepare
 from antiphon.runtime.plans import RunPlan
+from antiphon.runtime.rounds import Rounds
 from antiphon.runtime.rules import ENCRYPTED_REASONING, LOGPROBS, check_media, check_request, check_substance
+from antiphon.runtime.thoughts import summary_tokens
 from antiphon.runtime.titles import title
 from antiphon.runtime.unseal import REASONING, unseal
 from antiphon.settings import Settings
@@ -55,8 +58,12 @@ class ResumePlan(Struct, array_like=True):
 
 
 class Reading(Struct):
-    """A request with its history, converted: what a turn, a count and a compaction are made from."""
+    """A request with its history, converted: what a turn, a count and a compaction are made from.
 
+    `request` has the settings that its conversation has made.
+    """
+
+    request: CreateResponse
     model: str
     engine: Engine
     own: list[Item]
@@ -127,6 +134,7 @@ class Planner:
         before = past.turn
         limit = self.settings.max_body_bytes
         own = await resolve_items(self.store, scope, request.items, limit)
+        check_additions(own)
         new = convert(await unseal(self.codec, scope, own), before.conversation if before is not None else EMPTY)
         if not request.compaction_trigger and not new.resets:
             _check_outputs(before, own)
@@ -138,7 +146,9 @@ class Planner:
         if request.generate:
             check_substance(parts, request.instructions)
         check_media(request, parts, engine.capabilities)
-        return Reading(model, engine, own, new, parts, before, past.items, past.title)
+        _, settings = additions(parts)
+        request = configured(request, settings)
+        return Reading(request, model, engine, own, new, parts, before, past.items, past.title)
 
     async def plan(
         self,
@@ -158,6 +168,7 @@ class Planner:
         """
         reading = await self.read(scope, request, parent=parent, patience=patience, resumed=resumed)
         engine = reading.engine
+        request = reading.request
         prompt = build_prompt(request, reading.parts, engine)
         if request.background:
             prompt = _with_seed(prompt, resumed.seed if resumed is not None else None)
@@ -196,6 +207,9 @@ class Planner:
             codec=self.codec,
             seal=self._seal(scope) if ENCRYPTED_REASONING in request.include else None,
             compaction=compaction,
+            parts=reading.parts,
+            rounds=Rounds(engine, request, prompt) if prompt.toolbox.searches else None,
+            summary_tokens=summary_tokens(request.reasoning),
         )
 
     async def _turn(
@@ -235,7 +249,7 @@ class Planner:
             APIError: the request would be refused.
         """
         reading = await self.read(scope, request)
-        prompt = build_prompt(request, reading.parts, reading.engine)
+        prompt = build_prompt(reading.request, reading.parts, reading.engine)
         return (await prepare(reading.engine, prompt, request.truncation)).input_tokens
 
     def _seal(self, scope: Scope) -> Callable[[str], str]:

@@ -9,28 +9,42 @@ import msgspec
 from antiphon.engines.base import Engine, PreparedTurn
 from antiphon.errors import ContextOverflowError, InvalidRequestError
 from antiphon.prompt.budget import cut, cut_points
-from antiphon.prompt.choice import resolve_choice
-from antiphon.prompt.messages import Conversation, assemble
+from antiphon.prompt.choice import after_first_turn, resolve_choice
+from antiphon.prompt.messages import Conversation, additions, assemble, renamed
 from antiphon.prompt.prompt import Prompt, Sampling
+from antiphon.prompt.toolbox import toolbox
 from antiphon.protocol.request import CreateResponse
 from antiphon.runtime.rules import LOGPROBS, check_choice, check_format
 
 __all__ = ["build_prompt", "prepare", "sampling_of"]
 
 
-def build_prompt(request: CreateResponse, parts: Sequence[Conversation], engine: Engine) -> Prompt:
+def build_prompt(
+    request: CreateResponse,
+    parts: Sequence[Conversation],
+    engine: Engine,
+    *,
+    may_search: bool = True,
+    first: bool = True,
+) -> Prompt:
     """The prompt of a request, its history included.
+
+    `may_search` says whether the server may search for tools in this turn, and `first` whether it is the first turn of
+    the response: a forced call is forced there only.
 
     Raises:
         InvalidRequestError: the tool choice or the output format cannot be met.
     """
     capabilities = engine.capabilities
-    tools, choice = resolve_choice(request.tools, request.tool_choice)
+    added, _ = additions(parts)
+    box = toolbox(request.tools, added, may_search=may_search)
+    tools, choice = resolve_choice(box, request.tool_choice if first else after_first_turn(request.tool_choice))
     check_choice(choice, capabilities)
     form = check_format(request, capabilities)
     return Prompt(
-        messages=assemble(parts, request.instructions),
+        messages=renamed(assemble(parts, request.instructions), box.renames),
         tools=tools,
+        toolbox=box,
         choice=choice,
         parallel_tool_calls=request.parallel_tool_calls,
         format=form,

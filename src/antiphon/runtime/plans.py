@@ -7,13 +7,17 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from antiphon.engines.base import Engine, PreparedTurn, Sampled
+from antiphon.machine.deltas import TokenUsage
 from antiphon.machine.restore import Restored
+from antiphon.machine.turn import Progress
+from antiphon.machine.usage import NOTHING_USED
 from antiphon.prompt.messages import Conversation
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
 from antiphon.runtime.codec import Codec
 from antiphon.runtime.compaction import Compaction
 from antiphon.runtime.history import Turn
+from antiphon.runtime.rounds import Rounds
 from antiphon.store.base import IdempotencyRecord, NewDelivery, Scope, Store, StoredItem
 
 __all__ = ["RunPlan", "Taken"]
@@ -26,7 +30,9 @@ class RunPlan(Struct):
     nothing is kept `items` they themselves; `before` is that history, and `parent_id` the response that the row
     follows. `store` is None where nothing of the response is kept. `begun` says that it has a row before it
     ends; `resume` is what another server needs to run it, and `keep_seconds` how long a temporary one is kept. `seal`
-    makes `encrypted_content` of thinking. `compaction` is done before the turn, or instead of it.
+    makes `encrypted_content` of thinking. `compaction` is done before the turn, or instead of it. `rounds` make the
+    turns after the first one, of the history `parts`, where tools run here; `summary_tokens` is the most that a summary
+    of thinking may have, where one is asked for.
     """
 
     scope: Scope
@@ -50,6 +56,9 @@ class RunPlan(Struct):
     idempotency: IdempotencyRecord | None = None
     seal: Callable[[str], str] | None = None
     compaction: Compaction | None = None
+    parts: Sequence[Conversation] = ()
+    rounds: Rounds | None = None
+    summary_tokens: int | None = None
     deliveries: Callable[[Response], Sequence[NewDelivery]] | None = None
 
     @property
@@ -59,8 +68,13 @@ class RunPlan(Struct):
 
 
 class Taken(Struct):
-    """A response that an earlier owner left running: what of it is durable, and the fence that is ours now."""
+    """A response that an earlier owner left running: what of it is durable, and the fence that is ours now.
+
+    `begun` is where it stood among its turns, and `sampled` what was drawn for the turn that it was in.
+    """
 
     restored: Restored
     sampled: Sampled
     fence: int
+    begun: Progress = Progress()
+    spent: TokenUsage = NOTHING_USED

@@ -16,6 +16,7 @@ from antiphon.errors import APIError, EngineUnavailableError, UnavailableError
 from antiphon.machine.log import EventLog
 from antiphon.machine.restore import fold_frames, restore
 from antiphon.machine.transitions import IllegalTransitionError
+from antiphon.machine.turn import progress
 from antiphon.protocol.json import encode
 from antiphon.protocol.request import decode_create_response
 from antiphon.protocol.response import TERMINAL_STATUSES, Response, ResponseError, decode_response
@@ -124,9 +125,10 @@ class Recovery:
         now = await self._store.get_response(scope, row.id)
         if now is None or now.fence != row.fence or now.status in TERMINAL_STATUSES:
             return None
-        sampled = sampled_of(batches)
         request = decode_create_response(resumed.request)
         begun = fold_frames(frames_of(batches))
+        stood = progress(begun.output)
+        sampled, spent = sampled_of(batches, stood.rounds)
         try:
             plan = await self._planner.plan(scope, request, begun=begun, resumed=resumed, patience=patience)
         except APIError as error:
@@ -135,7 +137,7 @@ class Recovery:
             unknown = error.code == "model_not_found"
             await self.end(scope, claimed, CHANGED if unknown else response_error(error))
             return None
-        if plan.engine.fingerprint != resumed.fingerprint and sampled.generated:
+        if plan.engine.fingerprint != resumed.fingerprint and (sampled.generated or stood.rounds):
             await self.end(scope, claimed, CHANGED)
             return None
         restored = restore(
@@ -147,4 +149,5 @@ class Recovery:
             seal=plan.seal,
         )
         plan.response = restored.log.response
-        return plan, Taken(restored, sampled, row.fence)
+        restored.assembler.spend(spent)
+        return plan, Taken(restored, sampled, row.fence, stood, spent)

@@ -11,19 +11,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, aclosing
+from collections.abc import Callable
+from contextlib import ExitStack
 
-from antiphon.engines.base import PreparedTurn, Sampled
-from antiphon.errors import APIError, DivergedError, EngineError, InternalError, UnavailableError
-from antiphon.machine.assembler import Assembler, usage_of
-from antiphon.machine.deltas import Delta, RawItemDelta, Stop, TokenUsage
+from antiphon.errors import APIError, DivergedError, InternalError, UnavailableError
+from antiphon.machine.assembler import Assembler
 from antiphon.machine.log import EventLog
-from antiphon.machine.suppressor import Suppressor
+from antiphon.machine.turn import Progress
 from antiphon.protocol.json import encode
 from antiphon.protocol.response import ResponseError
 from antiphon.runtime.background import Job
-from antiphon.runtime.compaction import Compaction, added
+from antiphon.runtime.generation import Generation
 from antiphon.runtime.history import Turn, joined_turn, open_calls, unstored_turn
 from antiphon.runtime.inputs import stored_items
 from antiphon.runtime.journal import Journal, batch_of
@@ -78,21 +76,29 @@ class Run:
         self._observer = observer
         self._owner = owner
         self._ring = ring
-        self._suppressor: Suppressor | None = None
         self._stopping: str | None = None
         self._hurry = asyncio.Event()
         self._generating = False
         self._task: asyncio.Task[None] | None = None
-        self._started_at = time.monotonic()
         self._stored_body: bytes | None = None
         self.log, self._assembler = self._begin_log(taken)
         self.live = LiveLog(self.log)
         self.journal = self._begin_journal(taken)
+        begun = Progress() if taken is None else taken.begun
+        self._generation = Generation(
+            plan,
+            self.log,
+            self._assembler,
+            begun=begun,
+            suppressor=None if taken is None else taken.restored.suppressor(begun.first_item),
+            journal=self.journal,
+            observer=observer,
+            published=self._published,
+        )
 
     def _begin_log(self, taken: Taken | None) -> tuple[EventLog, Assembler]:
         plan = self.plan
         if taken is not None:
-            self._suppressor = taken.restored.suppressor()
             plan.turn.sampled = taken.sampled
             return taken.restored.log, taken.restored.assembler
         log = EventLog(plan.response, plan.dialect)
@@ -121,8 +127,10 @@ class Run:
             told=self._durable,
             failed=lambda error: self._observer.fault("events could not be stored yet", error),
         )
-        journal.begin_turn(plan.turn.sampled)
-        if taken is not None:
+        if taken is None:
+            journal.begin_turn(plan.turn.sampled)
+        else:
+            journal.begin_turn(plan.turn.sampled, taken.begun.rounds, taken.spent)
             self.live.publish()
         return journal
 
@@ -224,6 +232,11 @@ class Run:
         while not self.live.closed:
             await self.live.wait()
 
+    @property
+    def all_durable(self) -> bool:
+        """Whether all that has been logged is in the store."""
+        return self.journal is not None and self.journal.durable == len(self.log.frames)
+
     def body(self) -> bytes:
         """The JSON of the response as it stands."""
         return self._stored_body or encode(self.log.snapshot())
@@ -269,7 +282,7 @@ class Run:
                 if self.journal is not None:
                     self.journal.status = "in_progress"
                 self._published()
-            await self._consume()
+            await self._generation.run()
         except asyncio.CancelledError:
             if self._stopping is None:
                 raise
@@ -293,59 +306,6 @@ class Run:
             self._assembler.cancel()
         elif self._stopping == STEERED:
             self._assembler.steer()
-
-    async def _consume(self) -> None:
-        plan, assembler = self.plan, self._assembler
-        if not plan.generate:
-            nothing = TokenUsage(input_tokens=plan.turn.input_tokens, output_tokens=0)
-            self.log.complete(usage_of(Stop("stop", nothing)), int(time.time()))
-            return
-        if plan.compaction is None:
-            await self._turn(plan.turn)
-        else:
-            await self._compact(plan.compaction)
-        if assembler.stopped is None:
-            raise EngineError("The engine ended without saying why.")
-        assembler.finish(int(time.time()))
-
-    async def _compact(self, compaction: Compaction) -> None:
-        """Emit the compaction item, and generate the turn after it, unless it is the whole answer."""
-        compacted = await compaction()
-        turn, usage = compacted.turn, compacted.usage
-        if turn is None:
-            self._feed([RawItemDelta(compacted.item), Stop("stop", usage)])
-            return
-        self._feed([RawItemDelta(compacted.item)])
-        # What the journal keeps, or an earlier life has drawn, is of the turn that is generated.
-        turn.sampled = self.plan.turn.sampled
-        await self._turn(turn)
-        stopped = self._assembler.stopped
-        if stopped is not None:
-            self._assembler.stopped = Stop(stopped.reason, added(usage, stopped.usage))
-
-    async def _turn(self, turn: PreparedTurn) -> None:
-        plan = self.plan
-        first = True
-        if turn.constrained and turn.sampled.generated:
-            # An engine starts a grammar anew with every call, so the turn is drawn again from its start.
-            turn.sampled = Sampled()
-            if self.journal is not None:
-                self.journal.begin_turn(turn.sampled)
-        async with aclosing(plan.engine.generate(turn)) as batches:
-            async for deltas in batches:
-                if first:
-                    first = False
-                    self._observer.first_token(plan.engine.name, time.monotonic() - self._started_at)
-                if self._feed(deltas):
-                    return
-
-    def _feed(self, deltas: Sequence[Delta]) -> bool:
-        if self._suppressor is not None:
-            deltas = self._suppressor.feed(deltas)
-        ended = self._assembler.feed(deltas)
-        if not ended:
-            self._published()
-        return ended
 
     def _published(self) -> None:
         if self.journal is not None:

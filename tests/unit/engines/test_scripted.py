@@ -19,6 +19,8 @@ from antiphon.machine.deltas import (
     ToolCallStart,
 )
 from antiphon.prompt.prompt import ChatMessage, Prompt, ResolvedChoice, ToolCall
+from antiphon.prompt.thoughts import summary_prompt
+from antiphon.prompt.toolbox import toolbox
 from antiphon.protocol.request import TextFormat
 from antiphon.protocol.tools import CustomTool, FunctionTool
 
@@ -83,6 +85,48 @@ async def test_count_goes_from_one_to_n_with_a_delta_each():
 async def test_a_namespaced_call_keeps_its_namespace():
     deltas, _ = await collect("!CALL ns::go {}")
     assert (deltas[0].namespace, deltas[0].name) == ("ns", "go")
+
+
+CRM = {
+    "type": "namespace",
+    "name": "ns",
+    "tools": [{"type": "function", "name": "go"}, {"type": "custom", "name": "n"}],
+}
+
+
+@pytest.mark.requirement("scripted:namespaces")
+async def test_a_call_of_a_declared_namespace_is_made_by_its_flat_name_and_of_no_other():
+    box = toolbox([CRM, WEATHER])
+    fields: dict[str, Any] = {"tools": box.shown, "toolbox": box}
+    fields["choice"] = ResolvedChoice("auto", tuple(tool.name for tool in box.shown))
+    deltas, _ = await collect("!CALL ns::go {}\n!CUSTOM ns::n text\n!CALL ns::n more", **fields)
+    starts = [delta for delta in deltas if isinstance(delta, ToolCallStart)]
+    assert starts == [ToolCallStart("ns__go"), ToolCallStart("ns__n", custom=True), ToolCallStart("ns__n", custom=True)]
+    for name in ("ns::stop", "other::go", "other::weather"):
+        assert text((await collect(f"!CALL {name} {{}}", **fields))[0]) == "Hello from scripted."
+
+
+@pytest.mark.requirement("scripted:then")
+async def test_what_comes_after_then_is_for_the_turns_after_the_outputs_of_calls():
+    said = "!CALL weather {}\n!THEN\n!TEXT two\n!CALL clock {}\n!THEN\n!TEXT three"
+    history = [ChatMessage("user", said)]
+    assert calls((await collect(history))[0]) == [("weather", "{}")]
+    history += [ChatMessage("assistant", "", tool_calls=(ToolCall("c", "weather", "{}"),))]
+    history += [ChatMessage("tool", "12C", tool_call_id="c")]
+    deltas, _ = await collect(history)
+    assert (text(deltas), calls(deltas)) == ("two", [("clock", "{}")])
+    history += [ChatMessage("assistant", "two", tool_calls=(ToolCall("d", "clock", "{}"),))]
+    history += [ChatMessage("tool", "noon", tool_call_id="d")]
+    assert text((await collect(history))[0]) == "three"
+    history += [ChatMessage("assistant", "three"), ChatMessage("tool", "late", tool_call_id="e")]
+    assert text((await collect(history))[0]) == "FINAL: late"
+    assert text((await collect([*history, ChatMessage("user", "thanks")]))[0]) == "Hello from scripted."
+
+
+@pytest.mark.requirement("scripted:thought")
+async def test_thinking_is_summed_up_by_its_first_words():
+    prompt = summary_prompt("!TEXT one two three four five", 128, 1000)
+    assert text((await collect(list(prompt.messages)))[0]) == "SUMMARY: !TEXT one two three four"
 
 
 @pytest.mark.requirement("scripted:directives")
