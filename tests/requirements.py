@@ -2365,6 +2365,11 @@ CHAT: tuple[Requirement, ...] = (
     R("engine:text:empty", "M7", "An empty prompt is the token that texts begin with."),
     R("engine:text:errors", "M7", "A prompt with unknown tokens, or without room, is refused before generation."),
     R("engine:tokens", "issue 4, section 8", "Tokens are the model's own; their bytes are the text."),
+    R(
+        "settings:llama-cpp",
+        "issue 4, section 8",
+        "llama.cpp's flags are further names of what both have; a bare alias is a name of the only model.",
+    ),
     R("completions:logprobs", "issue 4, section 8", "Log probabilities of a text come in lists."),
     R("completions:errors", "issue 4, section 8", "What cannot be done is a 400; a failed stream says so at its end."),
 )
@@ -2478,6 +2483,11 @@ TOOLS: tuple[Requirement, ...] = (
         "A summary never costs the answer, nor waits for its own place.",
     ),
     R("reasoning:summary:encrypted", "issue 4, section 5", "A summary and encrypted_content go together."),
+    R(
+        "reasoning:template-kwargs",
+        "issue 4, section 5",
+        "Variables of the chat template come from the request, the effort, the model's and the server's settings.",
+    ),
     R("scripted:namespaces", "issue 4, section 4", "A call of a namespace is made only where it is declared."),
     R("scripted:then", "issue 4, section 4", "A text can say what comes after the outputs of its calls."),
     R("scripted:thought", "issue 4, section 5", "A summary of thinking is its first words."),

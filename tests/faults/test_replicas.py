@@ -105,6 +105,7 @@ def test_what_one_server_runs_the_other_shows_streams_and_cancels(database: str)
         cancelled = httpx2.post(f"{second.base_url}/responses/{name}/cancel").json()
         assert cancelled["status"] == "cancelled"
         assert here.whole() == there.whole()
+        resumed.whole()
         assert [event["sequence_number"] for event in resumed.events] == list(range(21, len(here.events)))
         # Readers on both servers get the end within a second of the cancellation.
         assert max(here.ended_at, there.ended_at) - began < 3.0

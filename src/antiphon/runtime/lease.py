@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from antiphon.errors import UnavailableError
 from antiphon.protocol.ids import new_id
@@ -21,6 +21,8 @@ __all__ = ["Lease"]
 
 BEATS_A_LEASE = 10
 LONGEST_BEAT = 1.0
+TOGETHER = 32
+"""So many are taken over at the same time."""
 
 
 class Lease:
@@ -42,6 +44,7 @@ class Lease:
         self._take = take
         self._clock = clock
         self._seen: dict[str, tuple[int, float]] = {}
+        self._due = 0.0
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -62,22 +65,43 @@ class Lease:
             await self._store.leave(self.owner)
 
     async def look(self) -> None:
-        """Beat, and take over what the dead left, which may be so much that it takes more than one beat."""
-        alive = self._alive(await self._store.beat(self.owner))
-        due = self._clock() + self._pause
-        for orphan in await self._store.orphans(alive):
-            if self._clock() >= due:
-                self._alive(await self._store.beat(self.owner))
-                due = self._clock() + self._pause
-            try:
-                await self._take(orphan)
-            except UnavailableError:
-                raise
-            except Exception as error:  # noqa: BLE001 - one that cannot be taken must not keep the others back
-                self._observer.fault("a response could not be taken over", error)
+        """Beat, and take over what the dead left, which may be so much that it takes more than one beat.
+
+        Raises:
+            UnavailableError: the store cannot be used now; what was not taken is there at the next look.
+        """
+        orphans = await self._store.orphans(self._alive(await self._store.beat(self.owner)))
+        # Some together, since a store writes them as one.
+        for first in range(0, len(orphans), TOGETHER):
+            await self._take_together(orphans[first : first + TOGETHER])
+
+    async def _take_together(self, orphans: Sequence[RunningResponse]) -> None:
+        taking = [asyncio.create_task(self._take_one(orphan)) for orphan in orphans]
+        waiting = set(taking)
+        try:
+            while waiting:
+                _, waiting = await asyncio.wait(waiting, timeout=self._pause, return_when=asyncio.FIRST_COMPLETED)
+                if self._clock() >= self._due:
+                    self._alive(await self._store.beat(self.owner))
+        finally:
+            # None, unless the store is away or the server stops; whoever takes makes good what is half done.
+            for task in waiting:
+                task.cancel()
+            failed = [error for error in await asyncio.gather(*taking, return_exceptions=True) if error is not None]
+        if failed:
+            raise failed[0]
+
+    async def _take_one(self, orphan: RunningResponse) -> None:
+        try:
+            await self._take(orphan)
+        except UnavailableError:
+            raise
+        except Exception as error:  # noqa: BLE001 - one that cannot be taken must not keep the others back
+            self._observer.fault("a response could not be taken over", error)
 
     def _alive(self, counters: dict[str, int]) -> set[str]:
         now = self._clock()
+        self._due = now + self._pause
         seen: dict[str, tuple[int, float]] = {}
         for owner, counter in counters.items():
             before = self._seen.get(owner)
