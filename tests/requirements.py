@@ -1850,6 +1850,11 @@ SCALE: tuple[Requirement, ...] = (
         "A server starts over a full disk, and takes up what an earlier one left once there is space.",
     ),
     R(
+        "lease:together",
+        "issue 3, Crash",
+        "What was left running is taken over some at a time, so that a start is quick.",
+    ),
+    R(
         "lease:start",
         "faults B2 9",
         "A store that cannot be written at a start is tried again until all is taken over.",
