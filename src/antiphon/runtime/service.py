@@ -224,6 +224,9 @@ class Service:
         """
         store = require_store(self.store)
         run = self.live_run(scope, response_id)
+        # Where others may write too, only the store knows whether a background response is still this server's.
+        if run is not None and run.plan.background and not store.shared and run.all_durable and not run.committing:
+            return run.body()
         if run is not None and not run.plan.background:
             if not run.committing:
                 return run.body()
