@@ -69,7 +69,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     ] = ()
     alias: Annotated[
         tuple[str, ...],
-        Doc(description="Another name for a model, NAME=MODEL; the name '*' takes every unknown name. Repeatable."),
+        Doc(
+            description="Another name for a model, NAME=MODEL, or NAME alone where one model is served; the name '*' "
+            "takes every unknown name. Repeatable."
+        ),
     ] = ()
     default_model: Annotated[
         str | None, Doc(description="The model that answers requests which name none; without it they are a 400.")

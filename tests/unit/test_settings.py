@@ -11,7 +11,7 @@ import click
 import pytest
 
 from antiphon.cli.main import cli
-from antiphon.cli.options import GROUPS, read_settings, value_type
+from antiphon.cli.options import GROUPS, LLAMA_CPP_NAMES, read_settings, value_type
 from antiphon.engines.registry import build_registry
 from antiphon.errors import ConfigurationError
 from antiphon.settings import FIELDS, Field, Settings, load_settings
@@ -67,6 +67,44 @@ def test_flag_environment_and_file_have_the_same_effect(field: Field, tmp_path: 
     assert by_flag == getattr(load_settings(environment={}, config=file), field.name)
     assert by_flag == (tuple(value) if isinstance(value, list) else value)
     assert by_flag != field.default
+
+
+@pytest.mark.requirement("settings:llama-cpp")
+@pytest.mark.parametrize(("name", "flags"), LLAMA_CPP_NAMES.items(), ids=LLAMA_CPP_NAMES)
+def test_the_flags_of_llama_cpp_set_what_both_have(name: str, flags: tuple[str, ...]) -> None:
+    (field,) = [field for field in FIELDS if field.name == name]
+    value = sample(field)
+    value = value[0] if isinstance(value, list) else value
+    expected = getattr(from_flags(field.flag, str(value)), name)
+    assert expected != field.default
+    for flag in flags:
+        assert getattr(from_flags(flag, str(value)), name) == expected
+
+
+@pytest.mark.requirement("settings:llama-cpp")
+def test_a_command_line_of_llama_cpp_starts_the_same_server() -> None:
+    line = "-m a.gguf -c 4096 -np 2 -t 3 -ngl 99 -b 512 --api-key k --api-key-file f --host ::1 --port 1 -a gpt-x"
+    ours = (
+        "--model a.gguf --context-length 4096 --slots 2 --threads 3 --gpu-layers 99 --batch-size 512 --api-key k "
+        "--api-key-file f --host ::1 --port 1 --alias gpt-x"
+    )
+    assert from_flags(*line.split()) == from_flags(*ours.split())
+    longer = "--model a.gguf --ctx-size 4096 --parallel 2 --threads 3 --n-gpu-layers 99 --batch-size 512"
+    assert from_flags(*longer.split()) == from_flags(*ours.partition(" --api-key")[0].split())
+
+
+@pytest.mark.requirement("settings:llama-cpp")
+def test_a_bare_alias_is_a_name_of_the_only_model() -> None:
+    registry = build_registry(Settings(model=("scripted",), alias=("gpt-x",)))
+    assert registry.names() == ["scripted", "gpt-x"]
+    assert registry.resolve("gpt-x")[1] is registry.engines[0]
+    for settings in (
+        Settings(model=("scripted", "other.gguf"), alias=("gpt-x",)),
+        Settings(model=("scripted",), alias=("=scripted",)),
+        Settings(model=("scripted",), alias=("x=unknown",)),
+    ):
+        with pytest.raises(ConfigurationError, match="NAME=MODEL is expected"):
+            build_registry(settings)
 
 
 @pytest.mark.requirement("settings:sources")

@@ -11,7 +11,7 @@ import click
 
 from antiphon.settings import FIELDS, Field, Settings, load_settings
 
-__all__ = ["GROUPS", "GroupedCommand", "read_settings", "setting_options", "value_type"]
+__all__ = ["GROUPS", "LLAMA_CPP_NAMES", "GroupedCommand", "read_settings", "setting_options", "value_type"]
 
 Command = TypeVar("Command", bound=click.Command)
 
@@ -68,6 +68,17 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 """The settings under the headings of `--help` and of the reference; what is in none of them comes last."""
 
+LLAMA_CPP_NAMES: Mapping[str, tuple[str, ...]] = {
+    "model": ("-m",),
+    "alias": ("-a",),
+    "threads": ("-t",),
+    "context_length": ("-c", "--ctx-size"),
+    "slots": ("-np", "--parallel"),
+    "batch_size": ("-b",),
+    "gpu_layers": ("-ngl", "--n-gpu-layers"),
+}
+"""What llama.cpp's server calls settings that both have, where it is not the flag itself (issue 4, section 8)."""
+
 _TYPES: Mapping[type, click.ParamType[Any]] = {int: click.INT, float: click.FLOAT, str: click.STRING}
 
 
@@ -94,7 +105,7 @@ def _option(field: Field) -> click.Option:
             [f"{field.flag}/--no-{field.flag.removeprefix('--')}", field.name], default=None, help=_help(field)
         )
     return click.Option(
-        [field.flag, field.name],
+        [*LLAMA_CPP_NAMES.get(field.name, ()), field.flag, field.name],
         type=_TYPES[plain],
         multiple=field.repeatable,
         help=_help(field),

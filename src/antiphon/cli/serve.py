@@ -34,6 +34,8 @@ def serve(**params: Any) -> None:
       antiphon serve --host 0.0.0.0 --api-key "$KEY"
       antiphon serve --config antiphon.toml
 
+    Where llama.cpp's server has the same setting, its flag is taken too: -m, -a, -t, -c, -np, -b and -ngl.
+
     A flag with "repeatable" in its text may be given several times; its environment variable separates values by
     commas.
     """  # noqa: D301 - the escape is click's mark for lines to keep
