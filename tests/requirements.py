@@ -2375,11 +2375,6 @@ CHAT: tuple[Requirement, ...] = (
         "issue 4, section 8",
         "llama.cpp's flags are further names of what both have; a bare alias is a name of the only model.",
     ),
-    R(
-        "settings:llama-cpp",
-        "issue 4, section 8",
-        "llama.cpp's flags are further names of what both have; a bare alias is a name of the only model.",
-    ),
     R("completions:logprobs", "issue 4, section 8", "Log probabilities of a text come in lists."),
     R("completions:errors", "issue 4, section 8", "What cannot be done is a 400; a failed stream says so at its end."),
 )

@@ -33,13 +33,15 @@ def default_data_dir() -> str:
 class ModelConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """A `[[models]]` table of the configuration file: `path` (a GGUF, `smollm2` or `scripted`) and its names.
 
-    An `embedding` model turns texts into vectors and generates nothing.
+    An `embedding` model turns texts into vectors and generates nothing. `chat_template_kwargs` are variables for its
+    chat template.
     """
 
     path: str
     name: str | None = None
     aliases: tuple[str, ...] = ()
     embedding: bool = False
+    chat_template_kwargs: dict[str, Any] = {}
 
 
 class WebhookConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -268,6 +270,14 @@ class Settings(Struct, frozen=True, kw_only=True):
     ] = 256
     gpu_layers: Annotated[
         Count | None, Doc(description="Layers of the model that go to a GPU, where the engine has one.")
+    ] = None
+    chat_template_kwargs: Annotated[
+        str | None,
+        Doc(
+            description="Variables for every chat template, as a JSON object. What a model's table, the effort of a "
+            "request or the request itself says of a variable stands before it.",
+            extra={"aliases": ["LLAMA_CHAT_TEMPLATE_KWARGS"]},
+        ),
     ] = None
     scripted_context_length: Annotated[
         int, Doc(description="Context of the scripted engine, in its own tokens.", ge=1)

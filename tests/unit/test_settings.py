@@ -14,7 +14,7 @@ from antiphon.cli.main import cli
 from antiphon.cli.options import GROUPS, LLAMA_CPP_NAMES, read_settings, value_type
 from antiphon.engines.registry import build_registry
 from antiphon.errors import ConfigurationError
-from antiphon.settings import FIELDS, Field, Settings, load_settings
+from antiphon.settings import FIELDS, Field, ModelConfig, Settings, load_settings
 
 SETTABLE = [field for field in FIELDS if not field.in_file_only]
 SPECIAL: Mapping[str, Any] = {
@@ -214,3 +214,28 @@ def test_every_setting_is_an_option_of_serve_under_a_heading() -> None:
     options = {param.name for param in cli.commands["serve"].params if isinstance(param, click.Option)}
     assert named == {field.name for field in SETTABLE}
     assert options == named | {"config"}
+
+
+@pytest.mark.requirement("reasoning:template-kwargs")
+def test_variables_of_a_model_stand_before_those_of_the_server() -> None:
+    def defaults(model: ModelConfig, text: str | None) -> Mapping[str, Any]:
+        return build_registry(Settings(models=(model,), chat_template_kwargs=text)).engines[0].template_defaults
+
+    own = ModelConfig("scripted", chat_template_kwargs={"x": 1})
+    assert defaults(own, '{"x": 2, "y": [true]}') == {"x": 1, "y": [True]}
+    assert defaults(ModelConfig("scripted"), '{"x": 2}') == {"x": 2}
+    assert defaults(ModelConfig("scripted"), None) == {}
+
+
+@pytest.mark.requirement("reasoning:template-kwargs")
+@pytest.mark.parametrize("text", ["x", "[1]", "{", '"a"'])
+def test_variables_that_are_no_object_are_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="--chat-template-kwargs: a JSON object"):
+        build_registry(Settings(model=("scripted",), chat_template_kwargs=text))
+
+
+@pytest.mark.requirement("reasoning:template-kwargs")
+def test_a_table_of_a_model_holds_its_variables(tmp_path: Path) -> None:
+    file = tmp_path / "antiphon.toml"
+    file.write_text('[[models]]\npath = "scripted"\nchat_template_kwargs = { enable_thinking = false }\n')
+    assert load_settings({}, {}, file).models[0].chat_template_kwargs == {"enable_thinking": False}

@@ -49,6 +49,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "batch_size",
         "gpu_layers",
         "render_timeout",
+        "chat_template_kwargs",
         "scripted_context_length",
     ),
     "Requests and streams": (

@@ -95,6 +95,9 @@ class Engine(ABC):
     name: str
     """The model's own name: a GGUF's file stem, or `scripted`."""
 
+    template_defaults: Mapping[str, Any] = {}
+    """Variables for the chat template that the model's and the server's settings name."""
+
     @property
     @abstractmethod
     def ready(self) -> bool:

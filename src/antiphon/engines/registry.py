@@ -10,6 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from antiphon.engines.base import Engine, EventHook
 from antiphon.engines.catalog import locate
@@ -155,11 +158,14 @@ def build_registry(settings: Settings, on_event: EventHook | None = None) -> Reg
     ] or [ModelConfig(path=DEFAULT_MODEL)]
     if settings.embedding_model is not None:
         configured.append(ModelConfig(path=settings.embedding_model, embedding=True))
+    server_wide = _template_variables(settings)
     served: list[Served] = []
     names: dict[str, Served] = {}
     aliases: dict[str, Served] = {}
     for config in configured:
         model = _model(config, settings, on_event)
+        if isinstance(model, Engine):
+            model.template_defaults = {**server_wide, **config.chat_template_kwargs}
         for name in dict.fromkeys((model.name, config.path)):
             if names.setdefault(name, model) is not model:
                 raise ConfigurationError(f"Two models are named '{name}': give one of them another 'name'.")
@@ -182,6 +188,16 @@ def build_registry(settings: Settings, on_event: EventHook | None = None) -> Reg
     if default is not None and not isinstance(names.get(default) or aliases.get(default), Engine):
         raise ConfigurationError(f"--default-model {default}: no model that generates has that name.")
     return Registry(engines, names, aliases, default, embedders)
+
+
+def _template_variables(settings: Settings) -> dict[str, Any]:
+    text = settings.chat_template_kwargs or "{}"
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.DecodeError:
+        raise ConfigurationError(
+            "--chat-template-kwargs: a JSON object is expected, such as '{\"enable_thinking\": false}'."
+        ) from None
 
 
 def _add_alias(aliases: dict[str, Served], names: Mapping[str, Served], alias: str, model: Served) -> None:

@@ -79,7 +79,7 @@ class Prompt(Struct, frozen=True):
 
     `tools` are the tools that the model is told of, out of the `toolbox`; `media` the kinds of media in the messages
     (image, audio, video, file). `max_output_tokens` None means as far as the context goes. `template_kwargs` go to the
-    chat template.
+    chat template, before what follows from the effort, which is before `template_defaults`.
     """
 
     messages: Sequence[ChatMessage]
@@ -92,4 +92,5 @@ class Prompt(Struct, frozen=True):
     max_output_tokens: int | None = None
     reasoning_effort: str | None = None
     template_kwargs: Mapping[str, Any] = {}
+    template_defaults: Mapping[str, Any] = {}
     media: frozenset[str] = frozenset()

@@ -52,6 +52,7 @@ def build_prompt(
         max_output_tokens=request.max_output_tokens,
         reasoning_effort=request.reasoning.effort,
         template_kwargs=request.chat_template_kwargs,
+        template_defaults=engine.template_defaults,
         media=frozenset[str]().union(*(part.media for part in parts)),
     )
 

@@ -42,9 +42,14 @@ MARKER_PAIRS: tuple[tuple[str, str], ...] = (
 _SPECIAL = re.compile(r"<[|\uff5c][^<>\s]{1,64}?[|\uff5c]>|<\|?[a-z_]{1,32}\|?>|</[a-z_]{1,32}>|\[/?[A-Z_]{2,32}\]")
 
 
-def template_variables(template: str, effort: str | None, explicit: Mapping[str, Any]) -> dict[str, Any]:
-    """The variables of the template: from the effort (M13), `preserve_thinking` (M15), and the request's own on top."""
-    variables: dict[str, Any] = {"preserve_thinking": True}
+def template_variables(
+    template: str, effort: str | None, explicit: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The variables of the template: the request's own, else from the effort (M13), else those of the settings.
+
+    Past thinking is kept where nothing says otherwise (`preserve_thinking`, M15).
+    """
+    variables: dict[str, Any] = {"preserve_thinking": True, **(defaults or {})}
     if effort is not None:
         level = effort.strip()
         thinking = level.lower() not in _OFF

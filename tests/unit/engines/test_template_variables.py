@@ -1,0 +1,38 @@
+"""Which variables a chat template is given, and whose word counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from antiphon.engines.llamacpp.template import template_variables
+from support.local_engine import ask, running
+
+SHOW = "[{{ enable_thinking }}|{{ reasoning_effort }}|{{ preserve_thinking }}]"
+
+CASES: list[tuple[str | None, dict[str, Any], dict[str, Any], str]] = [
+    (None, {}, {"enable_thinking": True, "reasoning_effort": "max"}, "[True|max|True]"),
+    ("low", {}, {"reasoning_effort": "max", "preserve_thinking": False}, "[True|low|False]"),
+    ("none", {}, {"enable_thinking": True}, "[False||True]"),
+    ("low", {"reasoning_effort": "high"}, {"reasoning_effort": "max"}, "[True|high|True]"),
+]
+"""Effort, variables of the request, variables of the settings, and what a template shows of it."""
+
+
+@pytest.mark.requirement("reasoning:template-kwargs")
+async def test_variables_come_from_the_request_the_effort_and_the_settings_in_that_order(
+    tiny: Callable[..., Path],
+) -> None:
+    async with running(tiny(template=SHOW)) as engine:
+        for effort, explicit, defaults, shown in CASES:
+            prompt = ask("x", reasoning_effort=effort, template_kwargs=explicit, template_defaults=defaults)
+            assert (await engine.prepare(prompt)).rendered == shown
+
+
+@pytest.mark.requirement("reasoning:template-kwargs")
+def test_without_any_word_past_thinking_is_kept() -> None:
+    assert template_variables(SHOW, None, {}, {}) == {"preserve_thinking": True}
+    assert template_variables(SHOW, None, {}, {"x": 1}) == {"preserve_thinking": True, "x": 1}
