@@ -2101,6 +2101,11 @@ DIALECTS_A: tuple[Requirement, ...] = (
         "Calls as Python functions are read in every frame and come out as JSON; a template gets what it cannot show.",
     ),
     R(
+        "prompt:dialect:bare-input",
+        "issue 4, 4",
+        "The input of a custom tool with a Lark grammar stands in the call as it is, and the grammar binds it there.",
+    ),
+    R(
         "prompt:literals:json",
         "issue 4, 1",
         "Arguments in sound JSON leave byte for byte as they come; what is meant beyond doubt is mended on the way.",
@@ -2493,6 +2498,7 @@ TOOLS: tuple[Requirement, ...] = (
         "issue 4, section 5",
         "Variables of the chat template come from the request, the effort, the model's and the server's settings.",
     ),
+    R("store:prompts", "architecture, data model", "Prompt templates are kept by tenant, id and version, and sealed."),
     R("scripted:namespaces", "issue 4, section 4", "A call of a namespace is made only where it is declared."),
     R("scripted:then", "issue 4, section 4", "A text can say what comes after the outputs of its calls."),
     R("scripted:thought", "issue 4, section 5", "A summary of thinking is its first words."),

@@ -14,13 +14,15 @@ from typing import Any, Final, Self
 
 from antiphon.prompt.dialects.base import call_arguments, callable_tools, described_tools
 from antiphon.prompt.dialects.history import calls_as_text, in_call_order, with_system_text
-from antiphon.prompt.dialects.json_rules import arguments_of, in_row, tools_to_call
+from antiphon.prompt.dialects.json_rules import tools_to_call
 from antiphon.prompt.dialects.named_calls import Header, NamedCall, begins_name
+from antiphon.prompt.dialects.named_rules import bare_tools, behind, closed_turn, named_calls, shown_bare
 from antiphon.prompt.dialects.native import NativeDialect
 from antiphon.prompt.dialects.parser import Form, FormParser, json_call
 from antiphon.prompt.dialects.pieces import CallReader
 from antiphon.prompt.lark import Lark
 from antiphon.prompt.prompt import ChatMessage, Prompt, ToolCall
+from antiphon.protocol.tools import CustomTool, FunctionTool
 
 __all__ = ["DeepSeek"]
 
@@ -60,6 +62,8 @@ class DeepSeek(NativeDialect):
     name = "deepseek"
     markers = (_OPEN, _CLOSE, _OPEN_CALL, _CLOSE_CALL, _SEPARATOR)
     openings = (_OPEN, _OPEN_CALL)
+    binds_lark = True
+    shown = staticmethod(shown_bare)
 
     def __init__(self, *, coded: bool = False, shows_tools: bool = False) -> None:
         self._coded = coded
@@ -86,7 +90,7 @@ class DeepSeek(NativeDialect):
             messages = calls_as_text(messages, self._written)
         if tools and not self._shows_tools:
             form = self._written([ToolCall("", "NAME", '{"PARAMETER": "VALUE"}')])
-            messages = with_system_text(messages, described_tools(prompt, _MANUAL.format(form=form)))
+            messages = with_system_text(messages, described_tools(prompt, _MANUAL.format(form=form), self.shown))
             tools = []
         return messages, tools
 
@@ -101,6 +105,8 @@ class DeepSeek(NativeDialect):
             ),
             marks=_spellings(_SEPARATOR),
             stops=_spellings(_CLOSE_CALL),
+            raw=bare_tools(prompt),
+            raw_ends=_spellings(_SEPARATOR),
         )
         bare = json_call(tools)
 
@@ -118,26 +124,25 @@ class DeepSeek(NativeDialect):
 
     def calls(self, prompt: Prompt, lark: Lark, *, opened: str = "") -> str | None:
         """The rule for one turn of calls; see `Dialect.calls`."""
-        tools = tools_to_call(prompt)
-        if not tools:
+        if not tools_to_call(prompt):
             return None
-        named: list[str] = []
-        for place, tool in enumerate(tools):
-            arguments = arguments_of(tool, place, lark)
-            if self._coded:
-                head = f"{_KIND}{_SEPARATOR}{tool.name}{_OPEN_CODE}"
-                named.append(f"{lark.marked(head)} {arguments} {lark.literal(_CLOSE_CODE)}")
-            else:
-                named.append(f"{lark.marked(tool.name + _SEPARATOR)} {arguments}")
-        unmarked = lark.rule("named_call", f"{lark.any_of(named)} {lark.marked(_CLOSE_CALL)}")
-        call = lark.rule("call", f"{lark.marked(_OPEN_CALL)} {unmarked}")
-        between = f"{lark.literal(chr(10))}" if self._coded else ""
-        row = in_row(prompt, unmarked if opened == _OPEN_CALL else call, call, between)
-        if opened == _OPEN_CALL:
-            # Where the model opened no section it need not close one.
-            return lark.rule("calls", f"{row} ({lark.marked(_CLOSE)})?")
-        opening = "" if opened else f"{lark.marked(_OPEN)} "
-        return lark.rule("calls", f"{opening}{row} {lark.marked(_CLOSE)}")
+
+        def bare_head(tool: FunctionTool | CustomTool) -> str:
+            return lark.marked(f"{tool.name}{_SEPARATOR}")
+
+        def coded_head(tool: FunctionTool | CustomTool) -> str:
+            return lark.marked(f"{_KIND}{_SEPARATOR}{tool.name}{_OPEN_CODE}")
+
+        end = lark.marked(_CLOSE_CALL)
+        head, tail = (coded_head, f"{lark.literal(_CLOSE_CODE)} {end}") if self._coded else (bare_head, end)
+        unmarked = named_calls(prompt, lark, head, tail, bare_head, f"{end} ({lark.marked(_CLOSE)})?")
+        following = behind(lark, _OPEN_CALL, unmarked)
+        # Where the model opened no section it need not close one.
+        close = f"({lark.marked(_CLOSE)})?" if opened == _OPEN_CALL else lark.marked(_CLOSE)
+        first = unmarked if opened == _OPEN_CALL else following
+        turn = closed_turn(prompt, lark, first, following, close, lark.literal("\n") if self._coded else "")
+        opening = "" if opened else lark.marked(_OPEN)
+        return lark.rule("calls", f"{opening} {turn}".lstrip())
 
     def _written(self, calls: Sequence[ToolCall]) -> str:
         if self._coded:

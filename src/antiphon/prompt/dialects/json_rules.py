@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from antiphon.prompt.dialects.base import MOST_CALLS, callable_tools, tool_schema
 from antiphon.prompt.lark import Lark
 from antiphon.prompt.prompt import Prompt
 from antiphon.protocol.json import encode
 from antiphon.protocol.tools import CustomTool, FunctionTool
 
-__all__ = ["arguments_of", "in_row", "object_call", "tools_to_call"]
+__all__ = ["arguments_of", "in_row", "object_call", "opened_object", "tools_to_call"]
 
 
 def tools_to_call(prompt: Prompt) -> list[FunctionTool | CustomTool]:
@@ -26,13 +28,14 @@ def arguments_of(tool: FunctionTool | CustomTool, place: int, lark: Lark) -> str
     return lark.rule(f"arguments{place}", lark.json(tool_schema(tool)))
 
 
-def object_call(prompt: Prompt, lark: Lark, *, arguments: str, tail: str = "") -> str:
-    """The name of the rule for one call as an object of a name and arguments; `arguments` is what the object calls
-    them, `tail` the body for more members behind them.
+def object_call(
+    prompt: Prompt, lark: Lark, tools: Sequence[FunctionTool | CustomTool], *, arguments: str, tail: str = ""
+) -> str:
+    """The name of the rule for one call to one of these tools as an object of a name and arguments; `arguments` is what
+    the object calls them, `tail` the body for more members behind them.
     """
-    tools = tools_to_call(prompt)
     heads = [lark.literal(f'{{"name": {encode(tool.name).decode()}') for tool in tools]
-    rests = [_rest(tool, place, lark, arguments, tail) for place, tool in enumerate(tools)]
+    rests = [_rest(prompt, tool, lark, arguments, tail) for tool in tools]
     return lark.rule("call", lark.any_of(f"{head} {rest}" for head, rest in zip(heads, rests, strict=True)))
 
 
@@ -40,11 +43,11 @@ def opened_object(
     prompt: Prompt, lark: Lark, tool: FunctionTool | CustomTool, *, arguments: str, tail: str = ""
 ) -> str:
     """The name of the rule for what follows the name of this tool in such an object."""
+    return lark.rule("opened_call", _rest(prompt, tool, lark, arguments, tail))
+
+
+def _rest(prompt: Prompt, tool: FunctionTool | CustomTool, lark: Lark, arguments: str, tail: str) -> str:
     place = tools_to_call(prompt).index(tool)
-    return lark.rule("opened_call", _rest(tool, place, lark, arguments, tail))
-
-
-def _rest(tool: FunctionTool | CustomTool, place: int, lark: Lark, arguments: str, tail: str) -> str:
     head = lark.literal(f', "{arguments}": ')
     return f"{head} {arguments_of(tool, place, lark)} {tail + ' ' if tail else ''}{lark.literal('}')}"
 

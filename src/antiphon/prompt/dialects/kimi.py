@@ -13,13 +13,15 @@ from typing import Any, Final, Self
 
 from antiphon.prompt.dialects.base import callable_tools
 from antiphon.prompt.dialects.history import in_call_order, with_ids, with_names
-from antiphon.prompt.dialects.json_rules import arguments_of, in_row, tools_to_call
+from antiphon.prompt.dialects.json_rules import tools_to_call
 from antiphon.prompt.dialects.named_calls import Header, NamedCall, begins_name
+from antiphon.prompt.dialects.named_rules import bare_tools, behind, closed_turn, named_calls, shown_bare
 from antiphon.prompt.dialects.native import NativeDialect
 from antiphon.prompt.dialects.parser import Form, FormParser, json_call
 from antiphon.prompt.dialects.pieces import CallReader
 from antiphon.prompt.lark import Lark
 from antiphon.prompt.prompt import ChatMessage, Prompt, ToolCall
+from antiphon.protocol.tools import CustomTool, FunctionTool
 
 __all__ = ["Kimi"]
 
@@ -41,6 +43,8 @@ class Kimi(NativeDialect):
     name = "kimi"
     markers = (_OPEN, _CLOSE, _OPEN_CALL, _ARGUMENTS, _CLOSE_CALL)
     openings = (_OPEN, _OPEN_CALL)
+    binds_lark = True
+    shown = staticmethod(shown_bare)
 
     def __init__(self, *, whole_count: bool = True) -> None:
         self._whole_count = whole_count
@@ -78,6 +82,7 @@ class Kimi(NativeDialect):
             may_be=lambda parts: begins_name(parts[0], names, _NUMBER),
             ends=(_ARGUMENTS,),
             stops=(_CLOSE_CALL,),
+            raw=bare_tools(prompt),
         )
         bare = json_call(tools)
 
@@ -89,22 +94,21 @@ class Kimi(NativeDialect):
 
     def calls(self, prompt: Prompt, lark: Lark, *, opened: str = "") -> str | None:
         """The rule for one turn of calls; see `Dialect.calls`."""
-        tools = tools_to_call(prompt)
-        if not tools:
+        if not tools_to_call(prompt):
             return None
-        named = [
-            f"{lark.literal(_PREFIX + tool.name + ':')} /[0-9]{{1,3}}/ {lark.marked(_ARGUMENTS)} "
-            f"{arguments_of(tool, place, lark)}"
-            for place, tool in enumerate(tools)
-        ]
-        unmarked = lark.rule("named_call", f"{lark.any_of(named)} {lark.marked(_CLOSE_CALL)}")
-        call = lark.rule("call", f"{lark.marked(_OPEN_CALL)} {unmarked}")
-        row = in_row(prompt, unmarked if opened == _OPEN_CALL else call, call)
-        if opened == _OPEN_CALL:
-            # Where the model opened no section it need not close one.
-            return lark.rule("calls", f"{row} ({lark.marked(_CLOSE)})?")
-        opening = "" if opened else f"{lark.marked(_OPEN)} "
-        return lark.rule("calls", f"{opening}{row} {lark.marked(_CLOSE)}")
+
+        def head(tool: FunctionTool | CustomTool) -> str:
+            return f"{lark.literal(f'{_PREFIX}{tool.name}:')} /[0-9]{{1,3}}/ {lark.marked(_ARGUMENTS)}"
+
+        end = lark.marked(_CLOSE_CALL)
+        unmarked = named_calls(prompt, lark, head, end, head, f"{end} ({lark.marked(_CLOSE)})?")
+        following = behind(lark, _OPEN_CALL, unmarked)
+        # Where the model opened no section it need not close one.
+        close = f"({lark.marked(_CLOSE)})?" if opened == _OPEN_CALL else lark.marked(_CLOSE)
+        first = unmarked if opened == _OPEN_CALL else following
+        turn = closed_turn(prompt, lark, first, following, close)
+        opening = "" if opened else lark.marked(_OPEN)
+        return lark.rule("calls", f"{opening} {turn}".lstrip())
 
 
 def _tool_name(text: str, tools: Mapping[str, bool]) -> str | None:

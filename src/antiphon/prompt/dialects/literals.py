@@ -33,7 +33,7 @@ _VALUE, _AFTER, _KEY, _COLON = range(4)
 
 class LiteralReader:
     """One value. `python` says that it stands in Python's form: tuples are arrays, bare words are strings, strings may
-    be tripled, and the space between tokens is put as `json.dumps` does.
+    be raw or tripled, and the space between tokens is put as `json.dumps` does.
 
     The value must not nest deeper than JSON that is kept whole may (faults B2 14).
     """
@@ -48,6 +48,7 @@ class LiteralReader:
         self._word: list[str] | None = None
         self._quote = ""
         self._tripled = False
+        self._raw = False
         self._quotes = 0
         self._blank = True
         self._emptied = ""
@@ -78,6 +79,12 @@ class LiteralReader:
         text = "".join(self._out)
         self._out.clear()
         return text
+
+    def finish(self) -> str:
+        """What was held back of a string that has no end, where the text ends in it."""
+        if self._tripled:
+            self._flush_quotes()
+        return self.take()
 
     def _between(self, text: str, place: int) -> int:
         char = text[place]
@@ -175,7 +182,14 @@ class LiteralReader:
         end = match.end() if match else place
         self._word.append(text[place:end])
         if end < len(text):
-            self._end_word("".join(self._word))
+            word = "".join(self._word)
+            if self._python and word in ("r", "R") and text[end] in "\"'" and self._state == _VALUE:
+                self._word = None
+                self._raw = True
+                self._separate()
+                self._open_string(text[end])
+                return end + 1
+            self._end_word(word)
         return end
 
     def _end_word(self, word: str) -> None:
@@ -216,7 +230,7 @@ class LiteralReader:
 
     def _end_string(self) -> None:
         self._quote = ""
-        self._tripled = False
+        self._tripled = self._raw = False
         self._drop_surrogate()
         self._out.append('"')
         if self._state == _KEY:
@@ -233,7 +247,10 @@ class LiteralReader:
         self._flush_quotes()
         self._blank = False
         if char == "\\":
-            self._escape = ""
+            if self._raw:
+                self._out.append("\\\\")
+            else:
+                self._escape = ""
             return place + 1
         self._drop_surrogate()
         body = _BODIES[self._quote].match(text, place)

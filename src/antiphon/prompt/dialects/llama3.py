@@ -10,22 +10,29 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Self
 
+from antiphon.prompt.arguments import bare_input
+from antiphon.prompt.dialects.apart import ApartReader
 from antiphon.prompt.dialects.base import callable_tools
 from antiphon.prompt.dialects.history import one_call_each
-from antiphon.prompt.dialects.json_rules import in_row, object_call, opened_object, tools_to_call
+from antiphon.prompt.dialects.json_calls import apart_tools, described
+from antiphon.prompt.dialects.json_rules import object_call, opened_object, tools_to_call
 from antiphon.prompt.dialects.native import NativeDialect
-from antiphon.prompt.dialects.parser import Form, FormParser, json_call
+from antiphon.prompt.dialects.parser import Form, FormParser
 from antiphon.prompt.dialects.pieces import CallReader
 from antiphon.prompt.dialects.python_calls import PythonCall, parameter_names
+from antiphon.prompt.dialects.scanner import CallScanner
+from antiphon.prompt.dialects.tagged_rules import Calls, swallows, turn_of_calls
 from antiphon.prompt.lark import Lark
 from antiphon.prompt.prompt import ChatMessage, Prompt
 from antiphon.protocol.json import encode
+from antiphon.protocol.tools import CustomTool, FunctionTool
 
 __all__ = ["Llama3"]
 
 _TAG: Final = "<|python_tag|>"
 _START: Final = "<|python_start|>"
 _END: Final = "<|python_end|>"
+_END_OF_MESSAGE: Final = "<|eom_id|>"
 _PARAMETERS: Final = "parameters"
 _HEADERS: Final = ("<|start_header_id|>", "<|header_start|>")
 _OTHER_FORMS: Final = ("<tool_call>", "<function=", "functools[", ">>>", "[func_name")
@@ -38,6 +45,8 @@ class Llama3(NativeDialect):
     name = "llama3"
     markers = (_TAG, _START, _END)
     openings = (_TAG,)
+    binds_lark = True
+    shown = staticmethod(described)
 
     def __init__(self, *, single: bool = False) -> None:
         self._single = single
@@ -63,7 +72,12 @@ class Llama3(NativeDialect):
         """A parser of the answer to this prompt."""
         tools = callable_tools(prompt)
         parameters = parameter_names(prompt)
-        bare = json_call(tools)
+        apart = apart_tools(prompt)
+
+        def bare(first: str) -> CallReader | None:
+            return (
+                (ApartReader(tools, apart, _END_OF_MESSAGE) if apart else CallScanner(tools)) if first == "{" else None
+            )
 
         def call(first: str) -> CallReader | None:
             return bare(first) or (PythonCall(tools, parameters) if first not in "[]{},;" else None)
@@ -81,12 +95,26 @@ class Llama3(NativeDialect):
         if not tools:
             return None
         named = [tool for tool in tools if opened == _opening(tool.name)]
-        if named:
+        plain = [tool for tool in tools if not swallows(tool)]
+        if named and named[0] in plain:
             # The next bare call opens with a name again.
             return opened_object(prompt, lark, named[0], arguments=_PARAMETERS)
-        call = object_call(prompt, lark, arguments=_PARAMETERS)
-        row = in_row(prompt, call, call, lark.literal("; "))
-        return lark.rule("calls", row if opened else f"({lark.marked(_TAG)})? {row}")
+        if named:
+            return _last(prompt, lark, named, opened=True)
+        last = _last(prompt, lark, [tool for tool in tools if tool not in plain])
+        calls = Calls(object_call(prompt, lark, plain, arguments=_PARAMETERS) if plain else "", last)
+        turn = turn_of_calls(prompt, lark, calls, calls, lark.literal("; "))
+        return lark.rule("calls", turn if opened else f"({lark.marked(_TAG)})? {turn}")
+
+
+def _last(prompt: Prompt, lark: Lark, tools: Sequence[FunctionTool | CustomTool], *, opened: bool = False) -> str:
+    """The name of the rule for calls whose input stands as it is behind the object; empty for no tools."""
+    bodies: list[str] = []
+    for place, tool in enumerate(tools_to_call(prompt)):
+        if tool in tools and isinstance(tool, CustomTool):
+            head = lark.literal("}\n" if opened else f"{_opening(tool.name)}}}\n")
+            bodies.append(f"{head} {lark.rule(f'input{place}', bare_input(tool))}")
+    return lark.rule("last", lark.any_of(bodies)) if bodies else ""
 
 
 def _opening(name: str) -> str:

@@ -14,13 +14,16 @@ from typing import Any, Final, Self
 
 from antiphon.prompt.dialects.base import callable_tools
 from antiphon.prompt.dialects.history import in_call_order, with_ids
-from antiphon.prompt.dialects.json_rules import arguments_of, in_row, object_call, tools_to_call
+from antiphon.prompt.dialects.json_rules import in_row, object_call, tools_to_call
 from antiphon.prompt.dialects.named_calls import Header, NamedCall, begins_name
+from antiphon.prompt.dialects.named_rules import Head, bare_tools, behind, named_calls, shown_bare
 from antiphon.prompt.dialects.native import NativeDialect
 from antiphon.prompt.dialects.parser import Form, FormParser, json_call
 from antiphon.prompt.dialects.pieces import CallReader
+from antiphon.prompt.dialects.tagged_rules import swallows, turn_of_calls
 from antiphon.prompt.lark import Lark
 from antiphon.prompt.prompt import ChatMessage, Prompt
+from antiphon.protocol.tools import CustomTool, FunctionTool
 
 __all__ = ["Mistral"]
 
@@ -40,6 +43,8 @@ class Mistral(NativeDialect):
     name = "mistral"
     markers = (_CALLS, _ID, _ARGUMENTS)
     openings = (_CALLS,)
+    binds_lark = True
+    shown = staticmethod(shown_bare)
 
     def __init__(self, *, array: bool = False, ids: bool = False) -> None:
         self._array = array
@@ -70,6 +75,8 @@ class Mistral(NativeDialect):
             may_be=lambda parts: begins_name(parts[0], tools) and all(map(_CALL_ID.fullmatch, parts[1:])),
             marks=(_ID,),
             ends=(_ARGUMENTS,),
+            stops=(_CALLS,),
+            raw=bare_tools(prompt),
         )
         bare = json_call(tools)
 
@@ -80,26 +87,31 @@ class Mistral(NativeDialect):
 
     def calls(self, prompt: Prompt, lark: Lark, *, opened: str = "") -> str | None:
         """The rule for one turn of calls; see `Dialect.calls`."""
-        tools = tools_to_call(prompt)
-        if not tools:
+        if not tools_to_call(prompt):
             return None
-        if self._array:
-            return self._array_of_calls(prompt, lark, opened=opened)
-        identifier = f"{lark.marked(_ID)} {_ID_RULE} " if self._ids else ""
-        named = [
-            f"{lark.literal(tool.name)} {identifier}{lark.marked(_ARGUMENTS)} {arguments_of(tool, place, lark)}"
-            for place, tool in enumerate(tools)
-        ]
-        unmarked = lark.rule("named_call", lark.any_of(named))
-        call = lark.rule("call", f"{lark.marked(_CALLS)} {unmarked}")
-        return lark.rule("calls", in_row(prompt, unmarked if opened else call, call))
+        identifier = f" {lark.marked(_ID)} {_ID_RULE}" if self._ids else ""
 
-    def _array_of_calls(self, prompt: Prompt, lark: Lark, *, opened: str) -> str:
-        before, behind = lark.literal(', "id": "'), lark.literal('"')
-        call = object_call(prompt, lark, arguments="arguments", tail=f"({before} {_ID_RULE} {behind})?")
-        marker = "" if opened else lark.marked(_CALLS)
-        listed = in_row(prompt, call, call, lark.literal(", "))
-        return lark.rule("calls", f'{marker} " "? "[" {listed} "]"'.lstrip())
+        def head(tool: FunctionTool | CustomTool) -> str:
+            return f"{lark.literal(tool.name)}{identifier} {lark.marked(_ARGUMENTS)}"
+
+        if self._array:
+            return self._array_of_calls(prompt, lark, head, opened=opened)
+        unmarked = named_calls(prompt, lark, head, "", head, "")
+        following = behind(lark, _CALLS, unmarked)
+        return lark.rule("calls", turn_of_calls(prompt, lark, unmarked if opened else following, following))
+
+    def _array_of_calls(self, prompt: Prompt, lark: Lark, head: Head, *, opened: str) -> str:
+        """An array, or alone a call whose input stands as it is, in the newer form."""
+        before, behind_id = lark.literal(', "id": "'), lark.literal('"')
+        turns: list[str] = []
+        tools = [tool for tool in tools_to_call(prompt) if not swallows(tool)]
+        if tools:
+            tail = f"({before} {_ID_RULE} {behind_id})?"
+            call = object_call(prompt, lark, tools, arguments="arguments", tail=tail)
+            turns.append(f'" "? "[" {in_row(prompt, call, call, lark.literal(", "))} "]"')
+        last = named_calls(prompt, lark, head, "", head, "").last if len(tools) < len(tools_to_call(prompt)) else ""
+        marker = "" if opened else f"{lark.marked(_CALLS)} "
+        return lark.rule("calls", f"{marker}{lark.any_of([*turns, last] if last else turns)}")
 
 
 def _short_id(identifier: str) -> str:

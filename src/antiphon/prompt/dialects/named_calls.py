@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from msgspec import Struct
 
 from antiphon.machine.deltas import ToolCallDelta, ToolCallStart
 from antiphon.prompt.dialects.arguments import ArgumentsReader
+from antiphon.prompt.dialects.raw_input import RawInput
 
 __all__ = ["Arguments", "Header", "NamedCall", "begins_name"]
 
@@ -35,6 +36,7 @@ class Header(Struct, frozen=True):
     `marks` part the header, and behind one of `ends` the arguments begin; without one they begin with their brace. A
     call that is over before any, at one of `stops`, has none. `name` finds the name of the tool among its parts, and
     None where it is none; `may_be` says whether the parts, of which the last one may go on, can still become one.
+    The input of a tool in `raw` stands as it is, behind one of `ends` or of `raw_ends`, up to one of `stops`.
     """
 
     name: Callable[[Sequence[str]], str | None]
@@ -42,6 +44,8 @@ class Header(Struct, frozen=True):
     marks: Sequence[str] = ()
     ends: Sequence[str] = ()
     stops: Sequence[str] = ()
+    raw: Collection[str] = ()
+    raw_ends: Collection[str] = ()
 
 
 class Arguments(Protocol):
@@ -111,6 +115,13 @@ class NamedCall:
         deltas, self._deltas = self._deltas, []
         return deltas
 
+    def finish(self, text: str) -> list[ToolCallStart | ToolCallDelta]:
+        """What was held back, at the end of the answer; `text` is what would have been shown again."""
+        if isinstance(self._arguments, RawInput) and not self.ended:
+            self._start()
+            self._send(text)
+        return self.take()
+
     def _in_header(self, text: str, place: int) -> int:
         before = len(self._part)
         self._part += text[place : place + self._most + self._longest_mark - before]
@@ -125,9 +136,12 @@ class NamedCall:
         mark = match.group()
         if len(self._parts[-1]) > self._most or not self._header.may_be(self._parts):
             self._fail()
-        elif mark not in self._header.marks:
+        elif mark not in self._header.marks or self._is_raw(mark):
             self._begin(mark)
         return place + (match.start() if mark == _OBJECT else match.end()) - before
+
+    def _is_raw(self, mark: str) -> bool:
+        return mark in self._header.raw_ends and self._header.name(self._parts) in self._header.raw
 
     def _partial(self) -> int:
         for size in range(min(len(self._part), self._longest_mark - 1), 0, -1):
@@ -141,7 +155,10 @@ class NamedCall:
             self._fail()
             return
         self._name = name
-        self._arguments = self._new_arguments(self._tools[name])
+        if name in self._header.raw and mark != _OBJECT:
+            self._arguments = RawInput(self._header.stops)
+        else:
+            self._arguments = self._new_arguments(self._tools[name])
         if mark in self._header.stops:
             self._start()
             self._without_arguments()

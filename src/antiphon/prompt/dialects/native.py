@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from antiphon.prompt.dialects.base import Dialect, callable_tools, function_schema, tool_parameters
@@ -12,7 +13,7 @@ from antiphon.prompt.dialects.tagged import TaggedScanner, Tags
 from antiphon.prompt.dialects.tagged_rules import tagged_calls
 from antiphon.prompt.lark import Lark
 from antiphon.prompt.prompt import ChatMessage, Prompt
-from antiphon.protocol.tools import CustomTool
+from antiphon.protocol.tools import CustomTool, FunctionTool
 
 __all__ = ["NativeDialect", "TaggedDialect", "declared_arguments"]
 
@@ -20,9 +21,12 @@ __all__ = ["NativeDialect", "TaggedDialect", "declared_arguments"]
 class NativeDialect(Dialect):
     """Tools and past calls are the template's own business."""
 
+    shown: Callable[[FunctionTool | CustomTool], dict[str, Any]] = staticmethod(function_schema)
+    """Makes the chat-completions object of a tool."""
+
     def arrange(self, prompt: Prompt) -> tuple[list[ChatMessage], list[dict[str, Any]]]:
         """The messages as they are, and the tools for the template to show."""
-        tools = [] if prompt.choice.mode == "none" else [function_schema(tool) for tool in prompt.tools]
+        tools = [] if prompt.choice.mode == "none" else [self.shown(tool) for tool in prompt.tools]
         return list(prompt.messages), tools
 
 
@@ -46,7 +50,7 @@ class TaggedDialect(NativeDialect):
 
         form = Form(
             opens=(tags.open_block,),
-            others=(tags.close_block,),
+            others=[marker for marker in self.markers if marker != tags.open_block],
             call=call,
             bare=call if tags.open_call else json,
             starts="{" + tags.open_call[:1],

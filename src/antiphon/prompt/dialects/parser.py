@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from antiphon.machine.deltas import TextDelta
 from antiphon.prompt.dialects.apart import ApartReader
-from antiphon.prompt.dialects.pieces import CallReader, Piece, joined
+from antiphon.prompt.dialects.pieces import CallReader, OpenEnded, Piece, joined
 from antiphon.prompt.dialects.scanner import CallScanner
 
 __all__ = ["CallParser", "Form", "FormParser", "json_call"]
@@ -184,7 +184,7 @@ class FormParser:
             self._run(pieces)
         if self._state == _TEXT:
             self._say(self._gap.text() + self._held, pieces)
-        elif self._state == _CALL and isinstance(self._reader, ApartReader):
+        elif self._state == _CALL and isinstance(self._reader, OpenEnded):
             pieces += self._reader.finish(self._held)
         self._held = ""
         self._undecided = []

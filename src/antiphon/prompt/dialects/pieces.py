@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from antiphon.machine.deltas import TextDelta, ToolCallDelta, ToolCallStart
 
-__all__ = ["CallReader", "Piece", "joined"]
+__all__ = ["CallReader", "OpenEnded", "Piece", "joined"]
 
 Piece = TextDelta | ToolCallStart | ToolCallDelta
 """What a parser yields."""
@@ -30,6 +30,15 @@ class CallReader(Protocol):
 
     def take(self) -> list[ToolCallStart | ToolCallDelta]:
         """The deltas since the last call."""
+        ...
+
+
+@runtime_checkable
+class OpenEnded(Protocol):
+    """A reader whose call may end with the answer alone."""
+
+    def finish(self, text: str) -> list[ToolCallStart | ToolCallDelta]:
+        """What was held back, at the end of the answer; `text` is what would have been shown again."""
         ...
 
 

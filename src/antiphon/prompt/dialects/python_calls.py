@@ -100,6 +100,12 @@ class PythonCall:
         deltas, self._deltas = self._deltas, []
         return deltas
 
+    def finish(self, text: str) -> list[ToolCallStart | ToolCallDelta]:
+        """What was held back at the end of the answer, of a raw string that has no end of its own."""
+        if self._step == _VALUE and not self.ended:
+            self._send_value(self._reader.finish())
+        return self.take()
+
     def _in_name(self, text: str, place: int) -> int:
         end = text.find("(", place)
         before = len(self._text)

@@ -13,16 +13,20 @@ from typing import Any, Final, Self, cast
 import msgspec
 from msgspec import Struct
 
-from antiphon.prompt.dialects.base import call_arguments, callable_tools, described_tools
+from antiphon.prompt.arguments import bare_input
+from antiphon.prompt.dialects.base import call_arguments, callable_tools, described_tools, function_schema
 from antiphon.prompt.dialects.history import calls_as_text, in_call_order, with_names, with_system_text
-from antiphon.prompt.dialects.json_rules import in_row, tools_to_call
+from antiphon.prompt.dialects.json_rules import tools_to_call
+from antiphon.prompt.dialects.named_rules import closed_turn
 from antiphon.prompt.dialects.native import NativeDialect
 from antiphon.prompt.dialects.parser import Form, FormParser, json_call
 from antiphon.prompt.dialects.pieces import CallReader
 from antiphon.prompt.dialects.python_calls import PythonCall, parameter_names
 from antiphon.prompt.dialects.python_rules import PLAIN_KEY, arguments_body, python_text
+from antiphon.prompt.dialects.tagged_rules import Calls, swallows
 from antiphon.prompt.lark import Lark
 from antiphon.prompt.prompt import ChatMessage, Prompt, ToolCall
+from antiphon.protocol.tools import CustomTool, FunctionTool
 
 __all__ = ["Pythonic"]
 
@@ -52,7 +56,21 @@ _MANUAL: Final = (
     "To call tools, answer with nothing but calls in exactly this form:\n{form}\n"
     "The outputs of the tools come next. When no tool helps, answer in plain text."
 )
+_OPEN_RAW: Final = 'input=r"""'
+_CLOSE_RAW: Final = '""")'
+_MOST_BOUND: Final = 16
+"""Tools up to which each call of a bare list is bound; of more the first."""
+
 _FENCES: Final = ("json", "python", "py", "tool_call", "tool_code", "tool")
+
+
+def _shown(tool: FunctionTool | CustomTool) -> dict[str, Any]:
+    """The tool as a chat-completions object; of one whose input stands as it is, it is said how to write it."""
+    shown = function_schema(tool)
+    if swallows(tool):
+        form = f"{tool.name}({_OPEN_RAW}INPUT{_CLOSE_RAW}"
+        shown["function"]["description"] += f"\nThe input stands as it is in a raw string: {form}"
+    return shown
 
 
 class Pythonic(NativeDialect):
@@ -60,6 +78,8 @@ class Pythonic(NativeDialect):
 
     name = "pythonic"
     markers = (*_OPENS, *_CLOSES)
+    binds_lark = True
+    shown = staticmethod(_shown)
 
     def __init__(self, frame: _Frame = _BARE, *, shows_tools: bool = True, shows_calls: bool = True) -> None:
         self._frame = frame
@@ -97,7 +117,7 @@ class Pythonic(NativeDialect):
             messages = calls_as_text(messages, self._written)
         if tools and not self._shows_tools:
             form = self._written([ToolCall("", "NAME", '{"PARAMETER": "VALUE"}')])
-            messages = with_system_text(messages, described_tools(prompt, _MANUAL.format(form=form)))
+            messages = with_system_text(messages, described_tools(prompt, _MANUAL.format(form=form), self.shown))
             tools = []
         return messages, tools
 
@@ -131,21 +151,49 @@ class Pythonic(NativeDialect):
         tools = tools_to_call(prompt)
         if not tools:
             return None
-        bodies = [f"{arguments_body(tool, place, lark)} {lark.literal(')')}" for place, tool in enumerate(tools)]
-        heads = [lark.literal(f"{tool.name}(") for tool in tools]
-        call = lark.rule("call", lark.any_of(f"{head} {body}" for head, body in zip(heads, bodies, strict=True)))
-        named = [body for tool, body in zip(tools, bodies, strict=True) if opened == f"[{tool.name}("]
-        first = lark.rule("opened_call", named[0]) if named else call
-        before = "" if named else f"{lark.literal(self._frame.before)} "
-        row = f"{before}{in_row(prompt, first, call, lark.literal(self._frame.between))}"
-        behind = lark.marked(self._frame.behind + (_LLAMA4[1] if opened == _LLAMA4[0] else self._frame.close))
+        named = [tool for tool in tools if opened == f"[{tool.name}("]
+        close = _LLAMA4[1] if opened == _LLAMA4[0] else self._frame.close
+        behind = lark.marked(self._frame.behind + close)
+        following = _calls(prompt, lark, tools, behind, named=True)
+        first = _calls(prompt, lark, named, behind, named=False) if named else following
+        if named and len(tools) > _MOST_BOUND:
+            # Each opening needs a grammar of its own, and all tools in each would be too many.
+            turn = f"{first.call} ({behind})?" if first.call else first.last
+        else:
+            turn = closed_turn(prompt, lark, first, following, behind, lark.literal(self._frame.between))
         opening = "" if opened or not self._frame.open else f"{lark.marked(self._frame.open)} "
-        return lark.rule("calls", f"{opening}{row} {behind}")
+        before = "" if named else f"{lark.literal(self._frame.before)} "
+        return lark.rule("calls", f"{opening}{before}{turn}")
 
     def _written(self, calls: Sequence[ToolCall]) -> str:
         frame = self._frame
         row = frame.between.join(_call_text(call) for call in calls)
         return f"{frame.open}{frame.before}{row}{frame.behind}{frame.close}"
+
+
+def _calls(
+    prompt: Prompt, lark: Lark, tools: Sequence[FunctionTool | CustomTool], behind: str, *, named: bool
+) -> Calls:
+    """The rules for one call to any of these tools, with or without its name and bracket; `behind` is the body for what
+    stands behind all calls.
+    """
+    calls: list[str] = []
+    lasts: list[str] = []
+    for place, tool in enumerate(tools_to_call(prompt)):
+        if tool not in tools:
+            continue
+        head = f"{lark.literal(f'{tool.name}(')} " if named else ""
+        if isinstance(tool, CustomTool) and swallows(tool):
+            # What follows may be taken for more of the input, so nothing has to.
+            text = lark.rule(f"input{place}", bare_input(tool))
+            lasts.append(f"{head}{lark.literal(_OPEN_RAW)} {text} ({lark.literal(_CLOSE_RAW)} {behind})?")
+        else:
+            calls.append(f"{head}{arguments_body(tool, place, lark)} {lark.literal(')')}")
+    prefix = "" if named else "opened_"
+    return Calls(
+        lark.rule(f"{prefix}call", lark.any_of(calls)) if calls else "",
+        lark.rule(f"{prefix}last", lark.any_of(lasts)) if lasts else "",
+    )
 
 
 def _call_text(call: ToolCall) -> str:
