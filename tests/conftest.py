@@ -6,12 +6,17 @@ import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from antiphon.engines.catalog import locate
 from antiphon.settings import load_settings
 from support import tiny_gguf
 from support.server import RunningServer, running_server
+
+# No example is timed: machines are shared, and a slow one says nothing about the code.
+hypothesis.settings.register_profile("antiphon", deadline=None)
+hypothesis.settings.load_profile("antiphon")
 
 
 @pytest.fixture
