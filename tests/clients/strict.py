@@ -7,12 +7,16 @@ laws of a stream that its types cannot say.
 
 from __future__ import annotations
 
+import base64
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import httpx2
 from openai._streaming import SSEDecoder
+from openai.types import Completion, CreateEmbeddingResponse
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.conversations import (
     Conversation,
     ConversationDeletedResource,
@@ -40,8 +44,13 @@ OURS = {
     "ResponseFunctionCallArgumentsWsDone": {"name"},
     "ResponseWsError": {"code", "message", "param"},
     "ResponseCustomToolCall": {"status"},
+    "ChatCompletionMessage": {"reasoning_content", "reasoning"},
+    "ChoiceDelta": {"reasoning_content", "reasoning"},
 }
-"""Fields that these types do not have: OpenAI's OpenAPI document or Open Responses has them (responses-api 5, 8.4)."""
+"""Fields that these types do not have: OpenAI's OpenAPI document or Open Responses has them (responses-api 5, 8.4).
+
+Thinking in chat completions is what others call it (M49).
+"""
 
 _item_type: TypeAdapter[Any] = TypeAdapter(ConversationItem)
 _event_type: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
@@ -160,6 +169,9 @@ def verify(exchange: Exchange) -> None:
     assert int(exchange.headers["openai-processing-ms"]) >= 0
     if exchange.headers["content-type"].startswith("text/event-stream"):
         assert exchange.status == 200
+        if exchange.path.endswith("/completions"):
+            strict_chunks(exchange.body, whole=exchange.whole, text=not exchange.path.endswith("/chat/completions"))
+            return
         strict_events(exchange.body, whole=exchange.whole, after=exchange.starting_after)
         return
     assert exchange.headers["content-type"] == "application/json"
@@ -182,6 +194,12 @@ def verify(exchange: Exchange) -> None:
     elif "/models" in exchange.path:
         for model in value["data"] if value["object"] == "list" else [value]:
             Model.model_validate_json(json.dumps(model), strict=True)
+    elif exchange.path.endswith("/chat/completions"):
+        strict_chat(value)
+    elif exchange.path.endswith("/completions"):
+        strict_usage(known(Completion.model_validate_json(exchange.body, strict=True)).usage)
+    elif exchange.path.endswith("/embeddings"):
+        _verify_embeddings(value)
     elif exchange.method == "DELETE":
         assert value == {"id": exchange.path.rpartition("/")[2], "object": "response", "deleted": True}
     else:
@@ -215,8 +233,8 @@ def compact(data: bytes | str) -> Any:
     return value
 
 
-def known(value: Any) -> None:
-    """Check that nothing in an object, at any depth, has a field that its type does not know."""
+def known(value: Any) -> Any:
+    """Check that nothing in an object, at any depth, has a field that its type does not know; the object."""
     if isinstance(value, BaseModel):
         extra = set(value.model_extra or ()) - OURS.get(type(value).__name__, set())
         assert extra == set(), f"{type(value).__name__} does not know {extra}"
@@ -225,6 +243,7 @@ def known(value: Any) -> None:
     elif isinstance(value, list):
         for entry in value:
             known(entry)
+    return value
 
 
 def strict_compacted(value: Any) -> CompactedResponse:
@@ -266,6 +285,72 @@ def strict_response(data: bytes | str) -> Response:
             {"completed", "in_progress", "incomplete"} if last else {"completed"}
         )
     return response
+
+
+def strict_usage(usage: Any) -> None:
+    """Check that the usage of a completion adds up."""
+    assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
+    assert 0 <= usage.prompt_tokens_details.cached_tokens <= usage.prompt_tokens
+    assert 0 <= usage.completion_tokens_details.reasoning_tokens <= usage.completion_tokens
+
+
+def strict_chat(value: Any) -> ChatCompletion:
+    """The chat completion of its JSON: by the package's type, and with fields that agree with each other."""
+    completion = known(ChatCompletion.model_validate_json(json.dumps(value), strict=True))
+    strict_usage(completion.usage)
+    assert [choice.index for choice in completion.choices] == list(range(len(completion.choices)))
+    for choice in completion.choices:
+        message = choice.message
+        if choice.finish_reason == "tool_calls":
+            assert message.tool_calls
+        if message.content is None:
+            assert message.tool_calls or message.refusal
+    return completion
+
+
+def strict_chunks(body: bytes, *, whole: bool = True, text: bool = False) -> list[Any]:
+    """The chunks of a stream: each by the package's type, one end for each choice, and an error or `[DONE]` last."""
+    frames = list(SSEDecoder().iter_bytes(iter([body])))
+    whole = whole or body.endswith(DONE)
+    if whole:
+        assert body.endswith(DONE)
+        assert frames.pop().data == "[DONE]"
+    chunks: list[Any] = []
+    for frame in frames:
+        assert frame.event is None
+        value = compact(frame.data)
+        if "error" in value:
+            assert frame is frames[-1]
+            assert set(value) == {"error"}
+            ErrorObject.model_validate_json(json.dumps(value["error"]), strict=True)
+            return chunks
+        if text:
+            # The package has no type for a chunk of text, which differs from a whole one in this only.
+            for choice in value["choices"]:
+                choice["finish_reason"] = choice["finish_reason"] or "stop"
+        kind = Completion if text else ChatCompletionChunk
+        chunks.append(known(kind.model_validate_json(json.dumps(value), strict=True)))
+    assert len({(chunk.id, chunk.model, chunk.created, chunk.system_fingerprint) for chunk in chunks}) == 1
+    if whole and not text:
+        ends = Counter(choice.index for chunk in chunks for choice in chunk.choices if choice.finish_reason)
+        roles = Counter(choice.index for chunk in chunks for choice in chunk.choices if choice.delta.role)
+        assert ends == roles == Counter(range(len(roles)))
+    if chunks[-1].usage is not None:
+        assert chunks[-1].choices == []
+        strict_usage(chunks[-1].usage)
+    assert all(chunk.usage is None for chunk in chunks[:-1])
+    return chunks
+
+
+def _verify_embeddings(value: Any) -> None:
+    for entry in value["data"]:
+        if isinstance(entry["embedding"], str):
+            size = len(base64.b64decode(entry["embedding"], validate=True))
+            assert size % 4 == 0
+            entry["embedding"] = [0.0] * (size // 4)
+    answer = known(CreateEmbeddingResponse.model_validate_json(json.dumps(value), strict=True))
+    assert [entry.index for entry in answer.data] == list(range(len(answer.data)))
+    assert len({len(entry.embedding) for entry in answer.data}) == 1
 
 
 def strict_events(body: bytes, *, whole: bool = True, after: int = -1) -> list[Any]:
