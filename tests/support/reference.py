@@ -52,6 +52,9 @@ HEADINGS: Mapping[str, str] = {
     "COMPACTION": "Compaction and counting",
     "DIALECTS_B": "Prompts and tool calls",
     "TOOLS": "Prompts and tool calls",
+    "DIALECTS_A": "Dialects of tool calls",
+    "CONSTRAINTS": "What is enforced",
+    "CHAT": "Beside Responses",
 }
 
 
@@ -74,6 +77,10 @@ EXAMPLES: Mapping[str, str] = {
     "Requests that are sent again": "Idempotency-Key: the same object or stream, also while the first still runs",
     "The WebSocket mode": "lanes, chains that no store has, warm-ups, steering, bounds, the SDKs' own connections",
     "Keys, tenants and encryption": "keys with limits, no word of what is another's, bodies sealed for each tenant",
+    "Dialects of tool calls": "eleven families of chat templates: their calls are read however cut, and bound",
+    "What is enforced": "forced calls, schemas and formats by grammar, checked before and after",
+    "Tools of all kinds": "namespaces, tool search, shells, patches, tools that items add, several turns",
+    "Beside Responses": "chat and text completions, embeddings, tokenize and detokenize on the same core",
 }
 """What a reader may know an area by."""
 
