@@ -73,7 +73,7 @@ class _Body(SharedFields):
 class ChatRequest(Struct):
     """A chat request. `request` is what is asked of the model, and `places` the message that each of its items is of.
 
-    `limit` is the name under which the limit of output tokens came.
+    `limit` is the name under which the limit of output tokens came, and `nests` in what each tool is nested, if it is.
     """
 
     request: CreateResponse
@@ -81,16 +81,36 @@ class ChatRequest(Struct):
     choices: int
     include_usage: bool
     limit: str
+    nests: Sequence[str] = ()
 
     def named(self, error: InvalidRequestError) -> InvalidRequestError:
         """An error about the request for a response, with the names that the fields have in a chat request."""
         param = error.param
         if param is None:
             return error
-        error.param = _chat_name(param, self.places, self.limit)
+        error.param = self._name(param)
         for name in (param, param.partition("[")[0].partition(".")[0]):
-            error.message = error.message.replace(f"'{name}'", f"'{_chat_name(name, self.places, self.limit)}'")
+            error.message = error.message.replace(f"'{name}'", f"'{self._name(name)}'")
         return error
+
+    def _name(self, param: str) -> str:
+        for name, renamed in (
+            ("text.format.schema", "response_format.json_schema.schema"),
+            ("text.format", "response_format"),
+            ("max_output_tokens", self.limit),
+            ("reasoning.effort", "reasoning_effort"),
+        ):
+            if param == name or param.startswith(f"{name}."):
+                return renamed + param.removeprefix(name)
+        head, bracket, rest = param.partition("[")
+        index, _, rest = rest.partition("]")
+        if head == "tools" and index.isdigit() and rest and self.nests[int(index)]:
+            return f"tools[{index}].{self.nests[int(index)]}{rest}"
+        if head != "input":
+            return param
+        if not bracket:
+            return "messages" + param.removeprefix("input")
+        return f"messages[{self.places[int(index)]}]{rest.replace('.output[', '.content[', 1)}"
 
 
 class _Tool(Struct):
@@ -123,6 +143,7 @@ def decode_chat_request(data: bytes) -> ChatRequest:
     limit = "max_tokens" if body.max_completion_tokens is None and body.max_tokens is not None else _LIMIT
     tokens = body.max_tokens if limit == "max_tokens" else body.max_completion_tokens
     check_limit(tokens, limit)
+    tools, nests = _tools(body.tools or ())
     effort = body.reasoning_effort
     request = msgspec.structs.replace(
         decode_create_response(b"{}"),
@@ -131,7 +152,7 @@ def decode_chat_request(data: bytes) -> ChatRequest:
         include=[LOGPROBS] if body.logprobs else [],
         top_logprobs=body.top_logprobs or 0,
         max_output_tokens=tokens,
-        tools=_tools(body.tools or ()),
+        tools=tools,
         tool_choice=decode_tool_choice(_flat_choice(body.tool_choice)),
         text=TextConfig(format=body.response_format, verbosity=body.verbosity),
         reasoning=ReasoningConfig(effort=effort) if effort is not None else body.reasoning or ReasoningConfig(),
@@ -143,6 +164,7 @@ def decode_chat_request(data: bytes) -> ChatRequest:
         choices=body.n or 1,
         include_usage=options is not None and options.include_usage is True,
         limit=limit,
+        nests=nests,
     )
 
 
@@ -220,8 +242,10 @@ def _items(messages: Sequence[Raw] | None) -> tuple[list[Item], list[int]]:
     return items, places
 
 
-def _tools(raws: Sequence[Raw]) -> list[Tool]:
+def _tools(raws: Sequence[Raw]) -> tuple[list[Tool], list[str]]:
+    """The tools, and in what each of them is nested, if it is."""
     tools: list[Tool] = []
+    nests: list[str] = []
     for index, raw in enumerate(raws):
         path = f"tools[{index}]"
         tool = decode_part(_tool, raw, path)
@@ -232,13 +256,14 @@ def _tools(raws: Sequence[Raw]) -> list[Tool]:
                 param=f"{path}.type",
             )
         inner = tool.function if tool.type == "function" else tool.custom
+        nests.append("" if inner is None else tool.type)
         if inner is None:
             tools.append(decode_tool(raw, path))
             continue
         check_value(inner, f"{path}.{tool.type}")
         flat = _flat_format(inner) if tool.type == "custom" else inner
         tools.append(decode_tool(Raw(encode({**flat, "type": tool.type})), f"{path}.{tool.type}"))
-    return tools
+    return tools, nests
 
 
 def _flat_format(custom: dict[str, Any]) -> dict[str, Any]:
@@ -259,21 +284,3 @@ def _flat_choice(raw: Raw) -> Raw:
         return raw
     check_value(inner, "tool_choice")
     return Raw(encode({**inner, "type": choice.type}))
-
-
-def _chat_name(param: str, places: Sequence[int], limit: str) -> str:
-    for name, renamed in (
-        ("text.format.schema", "response_format.json_schema.schema"),
-        ("text.format", "response_format"),
-        ("max_output_tokens", limit),
-        ("reasoning.effort", "reasoning_effort"),
-    ):
-        if param == name or param.startswith(f"{name}."):
-            return renamed + param.removeprefix(name)
-    head, bracket, rest = param.partition("[")
-    if head != "input":
-        return param
-    if not bracket:
-        return "messages" + param.removeprefix("input")
-    index, _, rest = rest.partition("]")
-    return f"messages[{places[int(index)]}]{rest.replace('.output[', '.content[', 1)}"

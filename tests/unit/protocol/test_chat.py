@@ -336,7 +336,11 @@ def test_what_is_no_body_is_refused() -> None:
         ("text.format.schema", "response_format.json_schema.schema", "no", "no"),
         ("max_output_tokens", "max_tokens", "Invalid 'max_output_tokens'.", "Invalid 'max_tokens'."),
         ("reasoning.effort", "reasoning_effort", "no", "no"),
-        ("tools[0].name", "tools[0].name", "no", "no"),
+        ("tools[0].name", "tools[0].function.name", "At 'tools[0].name'.", "At 'tools[0].function.name'."),
+        ("tools[1].parameters", "tools[1].parameters", "no", "no"),
+        ("tools[2].format", "tools[2].custom.format", "no", "no"),
+        ("tools[0]", "tools[0]", "no", "no"),
+        ("tools", "tools", "no", "no"),
         (None, None, "no", "no"),
     ],
 )
@@ -344,7 +348,8 @@ def test_an_error_about_the_response_gets_its_chat_name(
     param: str | None, chat: str | None, message: str, told: str
 ) -> None:
     assistant = {"role": "assistant", "content": "a", "reasoning_content": "r"}
-    asked = read([*HI, assistant], max_tokens=3)
+    tools = [{"type": "function", "function": {"name": "f"}}, {"type": "function", "name": "f"}]
+    asked = read([*HI, assistant], max_tokens=3, tools=[*tools, {"type": "custom", "custom": {"name": "n"}}])
     assert asked.places == [0, 1, 1]
     error = asked.named(InvalidRequestError(message, param=param))
     assert (error.param, error.message) == (chat, told)
