@@ -2316,6 +2316,8 @@ CHAT: tuple[Requirement, ...] = (
     R("chat:unstored", "issue 4, section 8", "Nothing of a chat is stored, also where store is true."),
     R("chat:limit", "issue 4, section 8", "max_tokens and max_completion_tokens cut an answer, which says so."),
     R("chat:empty", "M6", "A chat with nothing to answer is a 400; system text and media are something."),
+    R("chat:effort", "M13", "reasoning_effort and chat_template_kwargs reach the template as those of a response do."),
+    R("chat:sampling", "M29", "Every field of sampling is that of a response, in chats and in completions."),
     R(
         "chat:errors",
         "issue 4, section 8",

@@ -16,6 +16,7 @@ from antiphon.engines.base import PreparedTurn
 from antiphon.engines.scripted import ScriptedEngine
 from antiphon.http.app import create_app
 from antiphon.machine.deltas import Delta
+from antiphon.prompt.prompt import Prompt
 from antiphon.runtime.keys import new_key
 from antiphon.runtime.limits import KeyRules
 from antiphon.settings import Settings
@@ -311,7 +312,7 @@ async def test_calls_come_in_parallel_or_one_at_a_time(one: InProcess):
     ],
 )
 async def test_every_format_is_kept(one: InProcess, form: dict[str, Any], text: str) -> None:
-    answer = await chat(one, "Hi.", response_format=form)
+    answer = await chat(one, "Hi, in JSON or not.", response_format=form)
     assert answer["choices"][0]["message"]["content"] == text
 
 
@@ -349,12 +350,17 @@ async def test_thinking_has_a_second_name_unless_that_is_off(alias: str, names: 
 
 
 class Watched(ScriptedEngine):
-    """Keeps the seeds that it is asked to draw with, and counts what it generates at the same time."""
+    """Keeps the prompts and the seeds that it is asked for, and counts what it generates at the same time."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.prompts: list[Prompt] = []
         self.seeds: list[int | None] = []
         self.running = self.most = 0
+
+    async def prepare(self, prompt: Prompt) -> PreparedTurn:
+        self.prompts.append(prompt)
+        return await super().prepare(prompt)
 
     async def generate(self, turn: PreparedTurn) -> AsyncGenerator[Sequence[Delta]]:
         self.seeds.append(turn.prompt.sampling.seed)
@@ -375,6 +381,37 @@ async def watched(one: InProcess) -> Watched:
     registry = one.service.registry
     registry._names["scripted"] = registry._listed["scripted"] = engine
     return engine
+
+
+@requirement("chat:effort")
+async def test_an_effort_reaches_the_template_as_that_of_a_response_does(one: InProcess, watched: Watched):
+    variables = {"enable_thinking": True}
+    for effort in ("low", " NONE ", None):
+        await chat(one, "Hi.", reasoning_effort=effort, chat_template_kwargs=variables)
+        await one.create("Hi.", reasoning={"effort": effort}, chat_template_kwargs=variables)
+        ours, theirs = watched.prompts[-2:]
+        assert ours == theirs
+        assert (ours.reasoning_effort, ours.template_kwargs) == (effort, variables)
+
+
+@requirement("chat:sampling", "subset:M29")
+async def test_every_field_of_sampling_is_that_of_a_response(one: InProcess, watched: Watched):
+    fields: dict[str, Any] = {
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "top_k": 3,
+        "min_p": 0.1,
+        "presence_penalty": 1,
+        "frequency_penalty": -1,
+        "repeat_penalty": 1.1,
+        "seed": 4,
+        "stop": ["end"],
+    }
+    await chat(one, "Hi.", max_tokens=5, **fields)
+    await one.create("Hi.", max_output_tokens=5, **fields)
+    assert watched.prompts[0] == watched.prompts[1]
+    await one.client.post("/completions", json={"model": "scripted", "prompt": "Hi.", **fields})
+    assert watched.prompts[2].sampling == watched.prompts[0].sampling
 
 
 @requirement("chat:n")
