@@ -7,7 +7,16 @@ import asyncio
 import pytest
 
 from antiphon.errors import ConflictError
-from antiphon.store.base import ApiKey, CodecKey, IdempotencyRecord, NewDelivery, Scope, Store, StoredItem
+from antiphon.store.base import (
+    ApiKey,
+    CodecKey,
+    IdempotencyRecord,
+    NewDelivery,
+    Scope,
+    Store,
+    StoredItem,
+    StoredPrompt,
+)
 from support.stores import OURS, THEIRS, Clock, add, batch, begun, ended, item, size, talk, wrapped_key
 
 
@@ -233,3 +242,47 @@ async def test_a_tenant_that_comes_back_begins_with_nothing(store: Store, clock:
     await store.finish_response(OURS, ended("a"))
     assert await store.delete_response(OURS, "a")
     assert await size(store) == 0
+
+
+def template(name: str, version: int = 1, body: bytes = b'{"text":"\x00"}') -> StoredPrompt:
+    return StoredPrompt(name, version, 1000 + version, body)
+
+
+@pytest.mark.requirement("store:prompts")
+async def test_a_prompt_is_found_by_its_version_and_else_its_last_one(store: Store) -> None:
+    for prompt in (template("a", 1), template("a", 10, b"ten"), template("a", 2, b""), template("b", 3)):
+        await store.add_prompt(OURS, prompt)
+    assert await store.find_prompt(OURS, "a") == template("a", 10, b"ten")
+    assert await store.find_prompt(OURS, "a", 2) == template("a", 2, b"")
+    assert await store.find_prompt(OURS, "a", 3) is None
+    assert await store.find_prompt(OURS, "c") is None
+    assert await store.find_prompt(OURS, "a\x00") is None
+    assert [(one.id, one.version) for one in await store.prompts(OURS)] == [("a", 1), ("a", 2), ("a", 10), ("b", 3)]
+
+
+@pytest.mark.requirement("store:prompts")
+async def test_a_version_is_written_once(store: Store) -> None:
+    await store.add_prompt(OURS, template("a"))
+    with pytest.raises(ConflictError):
+        await store.add_prompt(OURS, template("a", body=b"another"))
+    assert await store.prompts(OURS) == [template("a")]
+    tried = await asyncio.gather(
+        *(store.add_prompt(OURS, template("a", 2, b"%d" % number)) for number in range(6)), return_exceptions=True
+    )
+    assert sum(isinstance(outcome, ConflictError) for outcome in tried) == 5
+
+
+@pytest.mark.requirement("store:prompts")
+async def test_prompts_are_a_tenants_own_and_go_with_all_their_versions(store: Store) -> None:
+    for scope in (OURS, THEIRS):
+        await store.add_prompt(scope, template("a"))
+        await store.add_prompt(scope, template("a", 2))
+    await store.add_prompt(THEIRS, template("b"))
+    assert await store.find_prompt(OURS, "b") is None
+    assert await store.delete_prompt(OURS, "a")
+    assert not await store.delete_prompt(OURS, "a")
+    assert not await store.delete_prompt(OURS, "b")
+    assert await store.prompts(OURS) == []
+    assert await store.find_prompt(THEIRS, "a", 1) == template("a")
+    await store.delete_tenant("theirs")
+    assert await store.prompts(THEIRS) == []

@@ -37,6 +37,7 @@ from antiphon.store.rows import (
     Scope,
     StoredConversation,
     StoredItem,
+    StoredPrompt,
     StoredResponse,
     StoreLimits,
     StoreStatus,
@@ -64,6 +65,7 @@ __all__ = [
     "StoreStatus",
     "StoredConversation",
     "StoredItem",
+    "StoredPrompt",
     "StoredResponse",
 ]
 

@@ -1,4 +1,4 @@
-"""The API keys of the store that the settings name, for commands that run beside a server."""
+"""The API keys and the prompt templates of the store that the settings name, for commands that run beside a server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from antiphon.store.registers import Registers
 from antiphon.store.sqlite import SQLiteStore
 from antiphon.store.sqlite_file import connect
 
-__all__ = ["has_stored_keys", "open_keyring"]
+__all__ = ["has_stored_keys", "open_keyring", "open_prompts"]
 
 
 @asynccontextmanager
@@ -35,18 +35,50 @@ async def open_keyring(settings: Settings) -> AsyncGenerator[Registers]:
             "A store in memory is the server's alone, so that no command can reach its keys. Choose another with "
             "--store, or give the server its keys with --api-key-file."
         )
-    path = sqlite_path(settings)
-    store: Store
-    if path is None:
-        store = open_plain(settings)
-    else:
-        store = SQLiteStore(path, StoreLimits(), beside=_version(path) == MIGRATIONS[-1].version)
+    store = _beside(settings)
     store.sealed = True
     await store.open()
     try:
         yield store
     finally:
         await store.close()
+
+
+@asynccontextmanager
+async def open_prompts(settings: Settings) -> AsyncGenerator[Registers]:
+    """The registers of the store, of which only prompt templates may be touched, in the same way.
+
+    They are sealed where the store is, so that its key is needed.
+
+    Raises:
+        ConfigurationError: as above, or the store is encrypted and its key is not given.
+    """
+    if settings.store == "memory":
+        raise ConfigurationError(
+            "A store in memory is the server's alone, so that no command can keep prompts in it. Choose another with "
+            "--store."
+        )
+    store = _beside(settings)
+    if settings.encryption_key is not None or settings.encryption_key_file is not None:
+        # Only here: nothing else needs the library.
+        from antiphon.store.sealed import SealedStore
+        from antiphon.store.sealing import read_master_key
+
+        master = read_master_key(settings)
+        store = store if master is None else SealedStore(store, master)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def _beside(settings: Settings) -> Store:
+    """The store, to be opened beside its server where it has one."""
+    path = sqlite_path(settings)
+    if path is None:
+        return open_plain(settings)
+    return SQLiteStore(path, StoreLimits(), beside=_version(path) == MIGRATIONS[-1].version)
 
 
 def has_stored_keys(settings: Settings) -> bool:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from antiphon.store.memory_rows import Key
-from antiphon.store.refusals import idempotency_key_in_use, key_exists
+from antiphon.store.refusals import idempotency_key_in_use, key_exists, prompt_exists
 from antiphon.store.registers import Registers
-from antiphon.store.rows import ApiKey, CodecKey, Delivery, IdempotencyRecord, NewDelivery, Scope
+from antiphon.store.rows import ApiKey, CodecKey, Delivery, IdempotencyRecord, NewDelivery, Scope, StoredPrompt
 
 __all__ = ["MemoryRegisters"]
 
@@ -48,6 +48,7 @@ class MemoryRegisters(Registers):
         self._by_digest: dict[bytes, str] = {}
         self._codec_keys: dict[str, CodecKey] = {}
         self._tenant_keys: dict[str, bytes] = {}
+        self._prompts: dict[Key, dict[int, StoredPrompt]] = {}
 
     async def find_idempotent(self, scope: Scope, key: str, now: float) -> IdempotencyRecord | None:
         """The record of an idempotency key that has not expired."""
@@ -80,6 +81,31 @@ class MemoryRegisters(Registers):
             return
         delivery.attempts += 1
         self._set_due(delivery, again_at)
+
+    async def add_prompt(self, scope: Scope, prompt: StoredPrompt) -> None:
+        """Keep a version of a prompt template.
+
+        Raises:
+            ConflictError: there is one by that id and version.
+        """
+        versions = self._prompts.setdefault((scope.tenant, prompt.id), {})
+        if prompt.version in versions:
+            raise prompt_exists()
+        versions[prompt.version] = prompt
+
+    async def find_prompt(self, scope: Scope, prompt_id: str, version: int | None = None) -> StoredPrompt | None:
+        """A version of a prompt template; without a version the last one."""
+        versions = self._prompts.get((scope.tenant, prompt_id), {})
+        return versions.get(max(versions, default=0) if version is None else version)
+
+    async def prompts(self, scope: Scope) -> list[StoredPrompt]:
+        """All versions of the tenant's prompt templates, by id and version."""
+        found = [one for key, versions in self._prompts.items() if key[0] == scope.tenant for one in versions.values()]
+        return sorted(found, key=lambda prompt: (prompt.id, prompt.version))
+
+    async def delete_prompt(self, scope: Scope, prompt_id: str) -> bool:
+        """Remove all versions of a prompt template; False where there is none by that id."""
+        return self._prompts.pop((scope.tenant, prompt_id), None) is not None
 
     async def add_key(self, key: ApiKey) -> None:
         """Keep an API key.
@@ -165,7 +191,7 @@ class MemoryRegisters(Registers):
 
     def _delete_registers_of(self, tenant: str) -> None:
         self._tenant_keys.pop(tenant, None)
-        for table in (self._records, self._deliveries):
+        for table in (self._records, self._deliveries, self._prompts):
             for key in [key for key in table if key[0] == tenant]:
                 del table[key]
         for api_key in [api_key for api_key in self._api_keys.values() if api_key.tenant == tenant]:
@@ -179,3 +205,4 @@ class MemoryRegisters(Registers):
         self._by_digest.clear()
         self._codec_keys.clear()
         self._tenant_keys.clear()
+        self._prompts.clear()

@@ -133,6 +133,7 @@ TABLES = [
     "items",
     "owners",
     "plans",
+    "prompts",
     "response_items",
     "responses",
     "samples",

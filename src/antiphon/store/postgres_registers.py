@@ -1,4 +1,4 @@
-"""The small tables of the PostgreSQL store: keys, idempotency records and webhooks."""
+"""The small tables of the PostgreSQL store: keys, idempotency records, webhooks and prompt templates."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 from antiphon.store.postgres_core import PostgresCore, storable
 from antiphon.store.postgres_database import Connection, execute, fetch
 from antiphon.store.postgres_errors import violated
-from antiphon.store.refusals import key_exists
+from antiphon.store.refusals import key_exists, prompt_exists
 from antiphon.store.registers import Registers
-from antiphon.store.rows import ApiKey, CodecKey, Delivery, IdempotencyRecord, Scope
+from antiphon.store.rows import ApiKey, CodecKey, Delivery, IdempotencyRecord, Scope, StoredPrompt
 
 __all__ = ["PostgresRegisters"]
 
@@ -39,6 +39,46 @@ class PostgresRegisters(PostgresCore, Registers):
             await self._execute("delete_delivery", **names)
         else:
             await self._execute("delay_delivery", **names, again_at=again_at)
+
+    async def add_prompt(self, scope: Scope, prompt: StoredPrompt) -> None:
+        """Keep a version of a prompt template.
+
+        Raises:
+            ConflictError: there is one by that id and version.
+        """
+
+        async def job(connection: Connection, again: bool) -> None:
+            names = {"tenant": scope.tenant, "id": prompt.id, "version": prompt.version}
+            if await fetch(connection, "add_prompt", **names, created_at=prompt.created_at, body=prompt.body):
+                return
+            # An earlier attempt may have got through, although its connection was lost before it said so.
+            found = [StoredPrompt(*row) for row in await fetch(connection, "find_prompt", **names)]
+            if not again or found != [prompt]:
+                raise prompt_exists()
+
+        await self._run(job)
+
+    async def find_prompt(self, scope: Scope, prompt_id: str, version: int | None = None) -> StoredPrompt | None:
+        """A version of a prompt template; without a version the last one."""
+        if not storable(prompt_id):
+            return None
+        rows = await self._fetch("find_prompt", tenant=scope.tenant, id=prompt_id, version=version)
+        return StoredPrompt(*rows[0]) if rows else None
+
+    async def prompts(self, scope: Scope) -> list[StoredPrompt]:
+        """All versions of the tenant's prompt templates, by id and version."""
+        return [StoredPrompt(*row) for row in await self._fetch("prompts", tenant=scope.tenant)]
+
+    async def delete_prompt(self, scope: Scope, prompt_id: str) -> bool:
+        """Remove all versions of a prompt template; False where there is none by that id."""
+        if not storable(prompt_id):
+            return False
+
+        async def job(connection: Connection, again: bool) -> bool:
+            # After an attempt that may have got through, they are gone by our doing.
+            return bool(await fetch(connection, "delete_prompt", tenant=scope.tenant, id=prompt_id)) or again
+
+        return await self._run(job)
 
     async def add_key(self, key: ApiKey) -> None:
         """Keep an API key.

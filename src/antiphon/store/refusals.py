@@ -10,6 +10,7 @@ __all__ = [
     "events_out_of_order",
     "idempotency_key_in_use",
     "key_exists",
+    "prompt_exists",
     "response_exists",
     "response_in_progress",
 ]
@@ -55,3 +56,8 @@ def conversation_exists() -> ConflictError:
 def key_exists() -> ConflictError:
     """There is an API key by that id or with that secret."""
     return ConflictError("There is an API key by this id or with this secret already.")
+
+
+def prompt_exists() -> ConflictError:
+    """There is a prompt template by that id and version."""
+    return ConflictError("There is a prompt template by this id and version already.")

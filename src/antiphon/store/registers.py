@@ -1,13 +1,14 @@
 """The part of a store's interface that keeps what the server needs beside responses.
 
-API keys, the keys that seal what clients keep for us, tenants' keys, idempotency records and webhooks to send.
+API keys, the keys that seal what clients keep for us, tenants' keys, idempotency records, webhooks to send and prompt
+templates.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from antiphon.store.rows import ApiKey, CodecKey, Delivery, IdempotencyRecord, Scope
+from antiphon.store.rows import ApiKey, CodecKey, Delivery, IdempotencyRecord, Scope, StoredPrompt
 
 __all__ = ["Registers"]
 
@@ -26,6 +27,26 @@ class Registers(ABC):
     @abstractmethod
     async def settle_delivery(self, scope: Scope, delivery_id: str, again_at: float | None) -> None:
         """After an attempt: try it again at that time, or, with None, remove it."""
+
+    @abstractmethod
+    async def add_prompt(self, scope: Scope, prompt: StoredPrompt) -> None:
+        """Keep a version of a prompt template.
+
+        Raises:
+            ConflictError: there is one by that id and version.
+        """
+
+    @abstractmethod
+    async def find_prompt(self, scope: Scope, prompt_id: str, version: int | None = None) -> StoredPrompt | None:
+        """A version of a prompt template; without a version the last one."""
+
+    @abstractmethod
+    async def prompts(self, scope: Scope) -> list[StoredPrompt]:
+        """All versions of the tenant's prompt templates, by id and version."""
+
+    @abstractmethod
+    async def delete_prompt(self, scope: Scope, prompt_id: str) -> bool:
+        """Remove all versions of a prompt template; False where there is none by that id."""
 
     @abstractmethod
     async def add_key(self, key: ApiKey) -> None:

@@ -24,6 +24,7 @@ __all__ = [
     "StoreStatus",
     "StoredConversation",
     "StoredItem",
+    "StoredPrompt",
     "StoredResponse",
 ]
 
@@ -199,6 +200,15 @@ class StoredConversation(Struct, frozen=True):
     id: str
     created_at: int
     metadata: bytes
+
+
+class StoredPrompt(Struct, frozen=True):
+    """One version of a prompt template; `body` is its JSON. Versions count up from 1."""
+
+    id: str
+    version: int
+    created_at: int
+    body: bytes
 
 
 class Delivery(Struct, frozen=True):

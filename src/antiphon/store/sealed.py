@@ -1,7 +1,7 @@
 """A store whose bodies are sealed, over any other store (issue 3, Encryption at rest).
 
-Sealed are snapshots, items, events and what was sampled for them, plans, the metadata of conversations, webhooks, the
-digests of idempotent requests and the keys of blobs. Ids, states, times, the order of events and API keys, of which
+Sealed are snapshots, items, events and what was sampled for them, plans, conversations' metadata, webhooks, prompts,
+the digests of idempotent requests and the keys of blobs. Ids, states, times, the order of events and API keys, of which
 only digests are kept, stay as they are. Offsets of events count in the plain body.
 
 A tenant's key is made with its first row, and lies wrapped in the store. It is asked for again every other second, so
@@ -37,6 +37,7 @@ from antiphon.store.rows import (
     Scope,
     StoredConversation,
     StoredItem,
+    StoredPrompt,
     StoredResponse,
     StoreStatus,
 )
@@ -51,6 +52,7 @@ _TURNS_A_STEP = 64
 
 RESPONSE, PLAN, ITEM, EVENTS, SAMPLED = "response", "plan", "item", "events", "sampled"
 CONVERSATION, DELIVERY, IDEMPOTENCY, CODEC = "conversation", "delivery", "idempotency", "codec key"
+PROMPT = "prompt"
 
 
 class _Keys:
@@ -318,6 +320,26 @@ class SealedStore(Store):
         """After an attempt: try it again at that time, or, with None, remove it."""
         await self.inner.settle_delivery(scope, delivery_id, again_at)
 
+    async def add_prompt(self, scope: Scope, prompt: StoredPrompt) -> None:
+        """Keep a version of a prompt template."""
+        key = await self._keys.make(scope.tenant)
+        sealed = replace(prompt, body=key.seal(PROMPT, _prompt_id(prompt), prompt.body))
+        await self.inner.add_prompt(scope, sealed)
+
+    async def find_prompt(self, scope: Scope, prompt_id: str, version: int | None = None) -> StoredPrompt | None:
+        """A version of a prompt template; without a version the last one."""
+        found = await self.inner.find_prompt(scope, prompt_id, version)
+        return None if found is None else _open_prompt(await self._keys.find(scope.tenant), found)
+
+    async def prompts(self, scope: Scope) -> list[StoredPrompt]:
+        """All versions of the tenant's prompt templates, by id and version."""
+        found = await self.inner.prompts(scope)
+        return [_open_prompt(await self._keys.find(scope.tenant), prompt) for prompt in found]
+
+    async def delete_prompt(self, scope: Scope, prompt_id: str) -> bool:
+        """Remove all versions of a prompt template; False where there is none by that id."""
+        return await self.inner.delete_prompt(scope, prompt_id)
+
     async def add_key(self, key: ApiKey) -> None:
         """Keep an API key."""
         await self.inner.add_key(key)
@@ -421,6 +443,14 @@ def _open_item(key: DataKey, sealed: bytes, identity: str | None = None) -> byte
     except UnsealableError:
         _log.error("a sealed item does not open: %s", identity or "in a chain")
         raise _unreadable() from None
+
+
+def _prompt_id(prompt: StoredPrompt) -> str:
+    return f"{prompt.id} {prompt.version}"
+
+
+def _open_prompt(key: DataKey, found: StoredPrompt) -> StoredPrompt:
+    return replace(found, body=_open(key, PROMPT, _prompt_id(found), found.body))
 
 
 def _seal_items(key: DataKey, items: Sequence[StoredItem]) -> list[StoredItem]:

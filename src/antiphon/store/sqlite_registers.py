@@ -1,4 +1,4 @@
-"""The part of the SQLite store that keeps its small tables: keys, idempotency records and webhooks to send."""
+"""The part of the SQLite store that keeps its small tables: keys, idempotency records, webhooks, prompt templates."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from antiphon.errors import APIError
 from antiphon.store.queries import QUERIES
-from antiphon.store.refusals import key_exists
+from antiphon.store.refusals import key_exists, prompt_exists
 from antiphon.store.registers import Registers
-from antiphon.store.rows import ApiKey, CodecKey, Delivery, IdempotencyRecord, Scope
+from antiphon.store.rows import ApiKey, CodecKey, Delivery, IdempotencyRecord, Scope, StoredPrompt
 from antiphon.store.sqlite_core import SQLiteCore
 from antiphon.store.sqlite_file import connect
 from antiphon.store.sqlite_writer import clean_error
@@ -58,6 +58,37 @@ class SQLiteRegisters(SQLiteCore, Registers):
             await self._write(lambda: self._changed("delete_delivery", scope.tenant, delivery_id))
         else:
             await self._write(lambda: self._changed("delay_delivery", again_at, scope.tenant, delivery_id))
+
+    async def add_prompt(self, scope: Scope, prompt: StoredPrompt) -> None:
+        """Keep a version of a prompt template.
+
+        Raises:
+            ConflictError: there is one by that id and version.
+            UnavailableError: it cannot be written now.
+        """
+        values = (scope.tenant, prompt.id, prompt.version, prompt.created_at, prompt.body)
+
+        def add() -> APIError | None:
+            return None if self._changed("insert_prompt", *values) else prompt_exists()
+
+        await self._write(add)
+
+    async def find_prompt(self, scope: Scope, prompt_id: str, version: int | None = None) -> StoredPrompt | None:
+        """A version of a prompt template; without a version the last one."""
+        found = self._read("find_prompt", {"tenant": scope.tenant, "id": prompt_id, "version": version})
+        return StoredPrompt(*found[0]) if found else None
+
+    async def prompts(self, scope: Scope) -> list[StoredPrompt]:
+        """All versions of the tenant's prompt templates, by id and version."""
+        return [StoredPrompt(*row) for row in self._read("prompts", {"tenant": scope.tenant})]
+
+    async def delete_prompt(self, scope: Scope, prompt_id: str) -> bool:
+        """Remove all versions of a prompt template; False where there is none by that id.
+
+        Raises:
+            UnavailableError: it cannot be written now.
+        """
+        return await self._write(lambda: self._changed("delete_prompt", scope.tenant, prompt_id))
 
     async def add_key(self, key: ApiKey) -> None:
         """Keep an API key.
@@ -134,6 +165,7 @@ class SQLiteRegisters(SQLiteCore, Registers):
                 "delete_keys_of_tenant",
                 "delete_idempotent_of_tenant",
                 "delete_deliveries_of_tenant",
+                "delete_prompts_of_tenant",
             ):
                 self._changed(query, tenant)
 

@@ -14,6 +14,7 @@ from antiphon.errors import ConfigurationError
 from antiphon.settings import Settings
 from antiphon.store import maintenance
 from antiphon.store.base import StoreLimits
+from antiphon.store.queries import MIGRATIONS
 from antiphon.store.sqlite import SQLiteStore
 from antiphon.store.sqlite_file import connect
 from support.stores import OURS, add, batch, begun, ids, talk
@@ -49,7 +50,11 @@ async def test_the_status_of_a_store_while_a_server_has_it_and_after(
     await store.create_response(OURS, begun("running", conversation_id="t"))
     await store.create_conversation(OURS, talk("t"))
     report = await maintenance.status(named)
-    assert (report.location, report.schema, report.newest_schema) == (str(path), 2, 2)
+    assert (report.location, report.schema, report.newest_schema) == (
+        str(path),
+        MIGRATIONS[-1].version,
+        MIGRATIONS[-1].version,
+    )
     assert (report.responses, report.running, report.items, report.conversations) == (2, 1, 5, 1)
     assert report.size == sum(path.with_name(name).stat().st_size for name in ("a.db", "a.db-wal"))
     assert list(report.servers) == [f"process {os.getpid()}"]
@@ -62,11 +67,12 @@ async def test_the_status_of_a_store_while_a_server_has_it_and_after(
 async def test_an_older_store_is_told_of_and_migrated(path: Path, named: Settings) -> None:
     file_of_schema_1(path)
     report = await maintenance.status(named)
-    assert (report.schema, report.newest_schema) == (1, 2)
+    newest = MIGRATIONS[-1].version
+    assert (report.schema, report.newest_schema) == (1, newest)
     assert (report.responses, report.running, report.items, report.conversations) == (6, 2, 12, 0)
-    assert await maintenance.migrate(named) == (1, 2)
-    assert await maintenance.migrate(named) == (2, 2)
-    assert (await maintenance.status(named)).schema == 2
+    assert await maintenance.migrate(named) == (1, newest)
+    assert await maintenance.migrate(named) == (newest, newest)
+    assert (await maintenance.status(named)).schema == newest
     store = await opened(path)
     with pytest.raises(ConfigurationError, match=f"in use by another server .process {os.getpid()}."):
         await maintenance.migrate(named)

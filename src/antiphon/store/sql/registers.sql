@@ -86,3 +86,24 @@ DELETE FROM idempotency WHERE tenant = ?;
 -- name: delete_deliveries_of_tenant
 -- Removes the webhooks of a tenant.
 DELETE FROM webhook_deliveries WHERE tenant = ?;
+
+-- name: insert_prompt
+-- Adds a version of a prompt template, unless it is there.
+INSERT OR IGNORE INTO prompts (tenant, id, version, created_at, body) VALUES (?, ?, ?, ?, ?);
+
+-- name: find_prompt
+-- A version of a prompt template; without a version the last one.
+SELECT id, version, created_at, body FROM prompts
+WHERE tenant = :tenant AND id = :id AND (:version IS NULL OR version = :version) ORDER BY version DESC LIMIT 1;
+
+-- name: prompts
+-- All versions of a tenant's prompt templates.
+SELECT id, version, created_at, body FROM prompts WHERE tenant = :tenant ORDER BY id, version;
+
+-- name: delete_prompt
+-- Removes all versions of a prompt template.
+DELETE FROM prompts WHERE tenant = ? AND id = ?;
+
+-- name: delete_prompts_of_tenant
+-- Removes the prompt templates of a tenant.
+DELETE FROM prompts WHERE tenant = ?;

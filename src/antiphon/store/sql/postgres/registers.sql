@@ -71,8 +71,29 @@ WITH tenant_keys AS (
   DELETE FROM api_keys WHERE tenant = :tenant
 ), records AS (
   DELETE FROM idempotency WHERE tenant = :tenant
+), templates AS (
+  DELETE FROM prompts WHERE tenant = :tenant
 )
 DELETE FROM webhook_deliveries WHERE tenant = :tenant;
+
+-- name: add_prompt
+-- Keeps a version of a prompt template, unless it is there.
+INSERT INTO prompts (tenant, id, version, created_at, body) VALUES (:tenant, :id, :version, :created_at, :body)
+ON CONFLICT DO NOTHING RETURNING 1;
+
+-- name: find_prompt
+-- A version of a prompt template; without a version the last one.
+SELECT id, version, created_at, body FROM prompts
+WHERE tenant = :tenant AND id = :id AND (:version::integer IS NULL OR version = :version::integer)
+ORDER BY version DESC LIMIT 1;
+
+-- name: prompts
+-- All versions of a tenant's prompt templates.
+SELECT id, version, created_at, body FROM prompts WHERE tenant = :tenant ORDER BY id, version;
+
+-- name: delete_prompt
+-- Removes all versions of a prompt template.
+DELETE FROM prompts WHERE tenant = :tenant AND id = :id RETURNING 1;
 
 -- name: join
 -- Enters an owner, or notes that it has its lock from this database server.
