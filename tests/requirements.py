@@ -684,18 +684,12 @@ API: tuple[Requirement, ...] = (
     R("api:keys", "issue 3", "Keys with tenants and limits."),
     R("api:encrypted-reasoning", "responses-api 6.3", "`reasoning.encrypted_content`."),
     R("api:chat", "issue 4", "`/v1/chat/completions` and `/v1/completions`."),
-    R(
-        "api:enforced",
-        "issue 4",
-        "Forced tool calls, `json_schema` and `json_object` on local models.",
-        deferred="Until then they are a 400 on local models, never unconstrained prose.",
-    ),
+    R("api:enforced", "issue 4", "Forced tool calls, `json_schema` and `json_object` on local models."),
     R("api:images", "issue 4", "Images on local models.", deferred="Until then they are a 400 that names them."),
     R(
         "api:json-word",
         "responses-api 6.4",
         "`json_object` only where the context has the word JSON.",
-        deferred="It is not refused without it.",
     ),
     R("api:upstreams", "issue 5", "Models behind other servers, and the Python driver.", deferred="A step of its own."),
     R(
@@ -705,7 +699,7 @@ API: tuple[Requirement, ...] = (
         deferred="Stored and echoed, not run.",
     ),
     R("api:files", "issue 6", "Files and vector stores.", deferred="Comes with hosted tools."),
-    R("api:prompts", "responses-api 2", "Stored prompts (`prompt`).", deferred="A 400 until then."),
+    R("api:prompts", "responses-api 2", "`prompt` takes the instructions from a template of the store, by id and version."),
     R(
         "api:obfuscation",
         "responses-api 2",
@@ -821,8 +815,8 @@ CLIENTS: tuple[Requirement, ...] = (
     R(
         "client:llm-comply:real",
         "issue 2, Must show 3",
-        "llm-comply fails on the default model in forced tools and images, and in nothing else.",
-        divergence="Both are a 400 there: never prose where a call was forced, and the model reads no images.",
+        "llm-comply fails on the default model in images, and in nothing else.",
+        divergence="They are a 400 there: the model reads no images.",
     ),
     R(
         "client:llm-comply:schema",
@@ -858,12 +852,7 @@ CLIENTS: tuple[Requirement, ...] = (
         "truncation auto drops from the beginning, and as little as it can.",
     ),
     R("client:real:context-full", "M24", "An answer that fills the context is incomplete."),
-    R(
-        "client:real:unenforced",
-        "issue 2",
-        "Forced choices and JSON formats are a 400 on llama.cpp; auto and none are taken.",
-        divergence="A choice or format that is not enforced is never answered with prose.",
-    ),
+    R("client:real:free", "issue 2", "With tools, `auto` and `none` are taken on llama.cpp."),
     R("client:real:media", "M18", "Media that the model cannot read are a 400, and nothing is fetched."),
     R(
         "client:real:calls",
@@ -2211,6 +2200,64 @@ CONSTRAINTS: tuple[Requirement, ...] = (
         "issue 4, 4",
         "The input of a custom tool with a Lark grammar stands as it is, where the grammar binds it, and is read back.",
     ),
+    R(
+        "constrain:forced",
+        "issue 4, 2",
+        "On llama.cpp every forced call is made and valid at temperature 1, by the grammar alone.",
+    ),
+    R(
+        "constrain:format",
+        "M11",
+        "On llama.cpp `json_schema` and `json_object` are held to, and the schema is shown to the model.",
+    ),
+    R(
+        "constrain:auto",
+        "issue 4, 2",
+        "A free call is bound from its opening on: declared names, valid arguments, and text behind it; nothing leaks.",
+    ),
+    R("constrain:stop-words", "issue 4, 6", "Stop words cut text, and no call and no formatted object."),
+    R("constrain:cut", "M24", "A limit that cuts a bound turn makes it incomplete."),
+    R(
+        "constrain:retry",
+        "issue 4, 2",
+        "What a grammar cannot express is checked before it is told, drawn once more, and then failed with a code of its own.",
+    ),
+    R(
+        "constrain:unbound",
+        "local-engine 2a",
+        "Where llama.cpp answers without the grammar, the turn fails and is not taken for what was asked.",
+    ),
+    R("constrain:refused", "issue 4, 3", "A malformed schema or grammar is a 400 that names its place in the request."),
+    R(
+        "constrain:cache",
+        "faults B3 19",
+        "What was checked is kept, within bounds, for requests that declare the same.",
+    ),
+    R(
+        "constrain:resume",
+        "architecture, fine print",
+        "A turn under a grammar outlives the death of its child, and what was told is not told again.",
+    ),
+    R(
+        "constrain:attack:engine",
+        "faults B3 9 to 12",
+        "A grammar that can be read but does harm harms its own turn only.",
+    ),
+    R(
+        "client:real:forced",
+        "issue 4, Must show 2",
+        "On the default model a required and a named call come whatever is asked, at temperature 0.7.",
+    ),
+    R(
+        "client:real:formats",
+        "issue 4, Must show 2",
+        "On the default model an answer in a format is an object of its schema, also through `parse`.",
+    ),
+    R(
+        "client:real:refused",
+        "issue 4, 3",
+        "On the default model what is malformed is refused before anything is generated.",
+    ),
 )
 
 DIALECTS_B: tuple[Requirement, ...] = (
@@ -2269,6 +2316,16 @@ DIALECTS_B: tuple[Requirement, ...] = (
         "engine:dialect:forced",
         "issue 4, must show 1",
         "On the real llama.cpp, with a random model at temperature 1, every forced call of every family is valid.",
+    ),
+    R(
+        "engine:dialect:table",
+        "issue 4, must show 1",
+        "In every family all of auto, none, required, named, allowed tools and one call hold, streamed and without leaks.",
+    ),
+    R(
+        "api:chain:dialects",
+        "issue 4, must show 4",
+        "In every family a chain prompts as its items inline, byte for byte, and goes on in the engine's cache.",
     ),
 )
 
@@ -2520,6 +2577,15 @@ TOOLS: tuple[Requirement, ...] = (
         "Variables of the chat template come from the request, the effort, the model's and the server's settings.",
     ),
     R("store:prompts", "architecture, data model", "Prompt templates are kept by tenant, id and version, and sealed."),
+    R("prompts:variables", "responses-api 2", "Variables of a template are replaced once, by text, images and files."),
+    R("prompts:own-instructions", "issue 4, section 4", "Instructions of the request come instead of the template's."),
+    R("prompts:chain", "responses-api 6.3", "A template is of one response, as instructions are."),
+    R("prompts:not-found", "issue 4, section 4", "An unknown, deleted or foreign prompt is a 404, prompt_not_found."),
+    R("prompts:malformed", "issue 4, section 4", "A malformed prompt or a missing variable is a 400 that names it."),
+    R("prompts:resume", "issue 3, Must show 6", "A response goes on with the instructions that its template gave it."),
+    R("cli:prompts", "issue 4, section 4", "`antiphon prompts` keeps, lists, shows and deletes prompt templates."),
+    R("cli:prompts:refused", "issue 4, section 4", "What `antiphon prompts` cannot do is told, and how it can be done."),
+    R("cli:prompts:encrypted", "issue 3, Encryption at rest", "Prompts in an encrypted store are sealed."),
     R("scripted:namespaces", "issue 4, section 4", "A call of a namespace is made only where it is declared."),
     R("scripted:then", "issue 4, section 4", "A text can say what comes after the outputs of its calls."),
     R("scripted:thought", "issue 4, section 5", "A summary of thinking is its first words."),

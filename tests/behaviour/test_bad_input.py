@@ -21,7 +21,7 @@ CROSS_FIELD: list[tuple[dict[str, Any], str, str]] = [
         "previous_response_id",
         "mutually_exclusive_parameters",
     ),
-    ({"prompt": {"id": "pmpt_1"}}, "prompt", "unsupported_parameter"),
+    ({"prompt": {"version": "1"}}, "prompt.id", "missing_required_parameter"),
     ({"tool_choice": "required"}, "tool_choice", "invalid_tool_choice"),
     ({"tool_choice": {"type": "function", "name": "f"}}, "tool_choice.name", "invalid_tool_choice"),
     (

@@ -12,6 +12,7 @@ from antiphon.cli.db import db
 from antiphon.cli.doctor import doctor
 from antiphon.cli.keys import keys
 from antiphon.cli.models import models
+from antiphon.cli.prompts import prompts
 from antiphon.cli.serve import serve
 from antiphon.cli.tenants import tenants
 from antiphon.errors import AntiphonError
@@ -61,6 +62,7 @@ cli.add_command(models)
 cli.add_command(doctor)
 cli.add_command(keys)
 cli.add_command(tenants)
+cli.add_command(prompts)
 cli.add_command(db)
 
 

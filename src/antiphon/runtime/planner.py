@@ -17,10 +17,10 @@ from antiphon.prompt.additions import check_additions, configured
 from antiphon.prompt.messages import EMPTY, Conversation, additions, settle
 from antiphon.prompt.prompt import Prompt
 from antiphon.protocol.ids import is_id, new_id
-from antiphon.protocol.items import Item
-from antiphon.protocol.json import quoted
+from antiphon.protocol.items import Item, decode_item
+from antiphon.protocol.json import encode, loads, quoted
 from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.response import TERMINAL_STATUSES, Response
+from antiphon.protocol.response import TERMINAL_STATUSES, Response, wire_item
 from antiphon.runtime.codec import Codec
 from antiphon.runtime.compaction import Compaction, plan_turn
 from antiphon.runtime.conversations import Conversations, conversation_id
@@ -32,6 +32,7 @@ from antiphon.runtime.planning import build_prompt, prepare
 from antiphon.runtime.plans import RunPlan
 from antiphon.runtime.rounds import Rounds
 from antiphon.runtime.rules import ENCRYPTED_REASONING, LOGPROBS, check_media, check_request, check_substance
+from antiphon.runtime.templates import with_template
 from antiphon.runtime.thoughts import summary_tokens
 from antiphon.runtime.titles import title
 from antiphon.runtime.unseal import REASONING, unseal
@@ -47,7 +48,8 @@ TEMPORARY_SECONDS = 600.0
 class ResumePlan(Struct, array_like=True):
     """What another process needs to run a background response: the request, and what it may not choose anew.
 
-    `fingerprint` is of the engine that began it; `history` is the number of items that its conversation had.
+    `fingerprint` is of the engine that began it; `history` is the number of items that its conversation had;
+    `instructions` are those that a prompt template gave it, as JSON.
     """
 
     request: bytes
@@ -55,6 +57,16 @@ class ResumePlan(Struct, array_like=True):
     fingerprint: str
     dialect: str
     history: int | None = None
+    instructions: bytes = b""
+
+    def told(self, request: CreateResponse) -> CreateResponse:
+        """The request with the instructions that it began with, whatever has become of its template."""
+        if not self.instructions:
+            return request
+        given: Any = loads(self.instructions)
+        if isinstance(given, str):
+            return msgspec.structs.replace(request, instructions=given)
+        return msgspec.structs.replace(request, instruction_items=[decode_item(encode(item)) for item in given])
 
 
 class Reading(Struct):
@@ -126,6 +138,7 @@ class Planner:
         """
         check_request(request, self.settings)
         model, engine = self.limits.resolve(scope, request.model)
+        request = resumed.told(request) if resumed is not None else await with_template(self.store, scope, request)
         await wait_ready(engine, patience)
         if parent is not None:
             past = _Past(parent, title=parent.title)
@@ -264,6 +277,7 @@ class Planner:
                 fingerprint=reading.engine.fingerprint,
                 dialect=self.settings.dialect,
                 history=reading.history_items,
+                instructions=_template_instructions(reading.request),
             )
         )
 
@@ -309,6 +323,13 @@ async def wait_ready(engine: Engine, patience: float = RESTART_PATIENCE) -> None
     """
     if not engine.ready and not await engine.wait_ready(patience):
         raise EngineUnavailableError("The model is being loaded. Please try again later.", retry_after=2.0)
+
+
+def _template_instructions(request: CreateResponse) -> bytes:
+    if request.prompt is None:
+        return b""
+    items = request.instruction_items
+    return encode(request.instructions if items is None else [wire_item(item) for item in items])
 
 
 def _with_seed(prompt: Prompt, seed: int | None) -> Prompt:
