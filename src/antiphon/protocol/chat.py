@@ -89,7 +89,7 @@ class ChatRequest(Struct):
         if param is None:
             return error
         error.param = self._name(param)
-        for name in (param, param.partition("[")[0].partition(".")[0]):
+        for name in (param, param.partition("[")[0].partition(".")[0], "text.format", "max_output_tokens"):
             error.message = error.message.replace(f"'{name}'", f"'{self._name(name)}'")
         return error
 

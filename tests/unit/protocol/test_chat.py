@@ -330,6 +330,7 @@ def test_what_is_no_body_is_refused() -> None:
     ("param", "chat", "message", "told"),
     [
         ("input", "messages", "The 'input' is empty.", "The 'messages' is empty."),
+        ("input", "messages", "No word of JSON for 'text.format'.", "No word of JSON for 'response_format'."),
         ("input[2].content[1]", "messages[1].content[1]", "no", "no"),
         ("input[1].output[0]", "messages[1].content[0]", "no", "no"),
         ("text.format.type", "response_format.type", "Invalid 'text.format.type'.", "Invalid 'response_format.type'."),
