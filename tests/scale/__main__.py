@@ -1,7 +1,7 @@
 """`python -m tests.scale`: fill a store and measure; the exit code is 1 where a bound is broken.
 
-Options: `--responses N` (100,000), `--store memory` instead of a file, `--json FILE` writes the figures down, `--slack F`
-takes bounds of time so many times.
+Options: `--responses N` (100,000), `--store memory` instead of a file, `--json FILE` writes the figures down,
+`--slack F` takes bounds of time so many times.
 """
 
 from __future__ import annotations
