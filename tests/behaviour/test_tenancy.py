@@ -121,6 +121,11 @@ CASES: dict[tuple[str, str], list[Case]] = {
 WITHOUT_ROWS = {
     ("GET", "/models"): "what is served is the same for all, but for a key's own limits",
     ("GET", "/models/{model:path}"): "the same",
+    ("POST", "/chat/completions"): "it takes the whole conversation, and keeps nothing",
+    ("POST", "/completions"): "the same",
+    ("POST", "/embeddings"): "texts in, numbers out",
+    ("POST", "/tokenize"): "the same",
+    ("POST", "/detokenize"): "the same",
     ("GET", "/"): "open",
     ("GET", "/health"): "open",
     ("GET", "/ready"): "open",
