@@ -2172,7 +2172,7 @@ CONSTRAINTS: tuple[Requirement, ...] = (
     R(
         "constrain:grammar:parallel",
         "M10",
-        "Where calls may not be parallel a grammar allows one, else no more than 16.",
+        "Where calls may not be parallel a grammar allows one, else no more than eight.",
     ),
     R(
         "constrain:grammar:thinking",
@@ -2586,6 +2586,10 @@ TOOLS: tuple[Requirement, ...] = (
     R("cli:prompts", "issue 4, section 4", "`antiphon prompts` keeps, lists, shows and deletes prompt templates."),
     R("cli:prompts:refused", "issue 4, section 4", "What `antiphon prompts` cannot do is told, and how it can be done."),
     R("cli:prompts:encrypted", "issue 3, Encryption at rest", "Prompts in an encrypted store are sealed."),
+    R("client:openai:tools", "issue 4, section 4", "Items and events of all these tools are those of the openai package."),
+    R("client:agents:shell", "client-contract 3.4", "The Agents SDK runs commands and tells of their output."),
+    R("client:agents:apply-patch", "client-contract 3.4", "The Agents SDK applies patches and tells of the result."),
+    R("client:agents:tool-search", "client-contract 3.4", "The Agents SDK calls tools of namespaces, and tools found."),
     R("scripted:namespaces", "issue 4, section 4", "A call of a namespace is made only where it is declared."),
     R("scripted:then", "issue 4, section 4", "A text can say what comes after the outputs of its calls."),
     R("scripted:thought", "issue 4, section 5", "A summary of thinking is its first words."),

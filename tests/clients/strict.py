@@ -11,7 +11,7 @@ import base64
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import httpx2
 from openai._streaming import SSEDecoder
@@ -28,7 +28,7 @@ from openai.types.responses import Response, ResponseInputMessageItem, ResponseI
 from openai.types.responses.compacted_response import CompactedResponse
 from openai.types.responses.input_token_count_response import InputTokenCountResponse
 from openai.types.shared import ErrorObject
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 __all__ = ["AsyncRecorder", "Exchange", "Recorder", "strict_events", "strict_response", "verify"]
 
@@ -44,6 +44,7 @@ OURS = {
     "ResponseFunctionCallArgumentsWsDone": {"name"},
     "ResponseWsError": {"code", "message", "param"},
     "ResponseCustomToolCall": {"status"},
+    "LocalShellCallOutput": {"call_id"},
     "ChatCompletionMessage": {"reasoning_content", "reasoning"},
     "ChoiceDelta": {"reasoning_content", "reasoning"},
 }
@@ -52,8 +53,34 @@ OURS = {
 Thinking in chat completions is what others call it (M49).
 """
 
+
+class _PatchDiff(BaseModel):
+    """What OpenAI's streams have of a patch, although the package has no types for it (hosted-tools A2)."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    item_id: str
+    output_index: int
+    sequence_number: int
+
+
+class PatchDiffDelta(_PatchDiff):
+    """More of a diff."""
+
+    type: Literal["response.apply_patch_call_operation_diff.delta"]
+    delta: str
+
+
+class PatchDiffDone(_PatchDiff):
+    """The whole of it."""
+
+    type: Literal["response.apply_patch_call_operation_diff.done"]
+    diff: str
+
+
 _item_type: TypeAdapter[Any] = TypeAdapter(ConversationItem)
 _event_type: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
+_patch_type: TypeAdapter[Any] = TypeAdapter(PatchDiffDelta | PatchDiffDone)
 
 
 class Exchange:
@@ -364,7 +391,8 @@ def strict_events(body: bytes, *, whole: bool = True, after: int = -1) -> list[A
     events: list[Any] = []
     for frame in frames:
         value = compact(frame.data)
-        event = _event_type.validate_json(frame.data, strict=True)
+        patch = value["type"].startswith("response.apply_patch_call_operation_diff.")
+        event = (_patch_type if patch else _event_type).validate_json(frame.data, strict=True)
         assert event.type == value["type"] == frame.event
         known(event)
         if value["type"] in LIFECYCLE:

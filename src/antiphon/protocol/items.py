@@ -170,6 +170,17 @@ _OPTIONAL_FIELDS: dict[type, tuple[str, ...]] = {
 }
 
 
+_RAW_DEFAULTS: dict[str, dict[str, str]] = {
+    "shell_call": {"status": "completed"},
+    "shell_call_output": {"status": "completed"},
+    "apply_patch_call": {"status": "completed"},
+    "local_shell_call": {"status": "completed"},
+    "tool_search_call": {"status": "completed", "execution": "client"},
+    "tool_search_output": {"status": "completed", "execution": "client"},
+}
+"""What clients may leave out of items that are kept as they came, and listings must have."""
+
+
 class _EasyMessage(Struct):
     role: str
     content: str | list[ContentPart]
@@ -223,6 +234,9 @@ def _decode(raw: Raw | bytes) -> Item:
     if kind == "local_shell_call_output" and identity and not body.get("call_id"):
         # OpenAI's types have the id of the call here, where others have that of the item (hosted-tools A1).
         body["call_id"] = identity
+    for field, value in _RAW_DEFAULTS.get(kind, {}).items():
+        if body.get(field) is None:
+            body[field] = value
     return RawItem(type=kind, id=identity if isinstance(identity, str) else None, body=body)
 
 

@@ -15,7 +15,7 @@ from antiphon.protocol.items import (
     decode_stored_item,
     encode_item,
 )
-from antiphon.protocol.json import quoted
+from antiphon.protocol.json import loads, quoted
 from antiphon.store.base import Scope, Store, StoredItem
 
 __all__ = ["answered_calls", "resolve_items", "stored_items"]
@@ -57,7 +57,7 @@ async def resolve_items(
                 referred[item.id] = decode_stored_item(body)
             resolved.append(referred[item.id])
             continue
-        if item.id is not None and known.get(item.id) != encode_item(item):
+        if item.id is not None and not _is_stored(item, known.get(item.id)):
             item.id = None
             if isinstance(item, RawItem):
                 item.body.pop("id", None)
@@ -83,6 +83,13 @@ def answered_calls(items: Iterable[Item]) -> set[str]:
         elif isinstance(item, RawItem) and item.type.endswith("_output"):
             answered.add(str(item.body.get("call_id")))
     return answered
+
+
+def _is_stored(item: Item, body: bytes | None) -> bool:
+    """Whether this is the JSON of the item; of one that is kept as it came, in whatever order its fields stand."""
+    if body is None:
+        return False
+    return loads(body) == item.body if isinstance(item, RawItem) else body == encode_item(item)
 
 
 def _may_be_ours(item: Item) -> bool:
