@@ -2095,6 +2095,11 @@ DIALECTS_A: tuple[Requirement, ...] = (
         "The input of a custom tool with a Lark grammar stands in the call as it is, and the grammar binds it there.",
     ),
     R(
+        "engine:dialect:bare-calls",
+        "issue 4, 2",
+        "A free call without a marker is bound from the name of its tool on, and only where a call can stand.",
+    ),
+    R(
         "prompt:literals:json",
         "issue 4, 1",
         "Arguments in sound JSON leave byte for byte as they come; what is meant beyond doubt is mended on the way.",
