@@ -187,8 +187,7 @@ class Planner:
             prompt = _with_seed(prompt, resumed.seed if resumed is not None else None)
         earlier = begun.output if begun is not None else ()
         turn, compaction = await self._turn(scope, request, reading, prompt, earlier)
-        kept = request.store or request.background
-        store = self.store if kept else None
+        store = self.store if request.store or request.background else None
         parent_id, earlier_rows = await self._chained_to(scope, request, parent, store)
         response = begun or open_response(
             request,
