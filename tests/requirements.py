@@ -699,7 +699,11 @@ API: tuple[Requirement, ...] = (
         deferred="Stored and echoed, not run.",
     ),
     R("api:files", "issue 6", "Files and vector stores.", deferred="Comes with hosted tools."),
-    R("api:prompts", "responses-api 2", "`prompt` takes the instructions from a template of the store, by id and version."),
+    R(
+        "api:prompts",
+        "responses-api 2",
+        "`prompt` takes the instructions from a template of the store, by id and version.",
+    ),
     R(
         "api:obfuscation",
         "responses-api 2",
@@ -2589,9 +2593,17 @@ TOOLS: tuple[Requirement, ...] = (
     R("prompts:malformed", "issue 4, section 4", "A malformed prompt or a missing variable is a 400 that names it."),
     R("prompts:resume", "issue 3, Must show 6", "A response goes on with the instructions that its template gave it."),
     R("cli:prompts", "issue 4, section 4", "`antiphon prompts` keeps, lists, shows and deletes prompt templates."),
-    R("cli:prompts:refused", "issue 4, section 4", "What `antiphon prompts` cannot do is told, and how it can be done."),
+    R(
+        "cli:prompts:refused",
+        "issue 4, section 4",
+        "What `antiphon prompts` cannot do is told, and how it can be done.",
+    ),
     R("cli:prompts:encrypted", "issue 3, Encryption at rest", "Prompts in an encrypted store are sealed."),
-    R("client:openai:tools", "issue 4, section 4", "Items and events of all these tools are those of the openai package."),
+    R(
+        "client:openai:tools",
+        "issue 4, section 4",
+        "Items and events of all these tools are those of the openai package.",
+    ),
     R("client:agents:shell", "client-contract 3.4", "The Agents SDK runs commands and tells of their output."),
     R("client:agents:apply-patch", "client-contract 3.4", "The Agents SDK applies patches and tells of the result."),
     R("client:agents:tool-search", "client-contract 3.4", "The Agents SDK calls tools of namespaces, and tools found."),

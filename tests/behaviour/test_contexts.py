@@ -206,6 +206,7 @@ items = st.one_of(
     words.map(lambda text: {"type": "function_call_output", "call_id": "c", "output": text}),
     words.map(lambda text: {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": text}]}),
 )
+SOME_OBJECT = {"type": "json_schema", "name": "n", "schema": {"type": "object"}}
 requests = st.fixed_dictionaries(
     {
         "input": st.one_of(
@@ -218,7 +219,7 @@ requests = st.fixed_dictionaries(
         "tool_choice": st.sampled_from(["auto", "none"]),
         "parallel_tool_calls": st.booleans(),
         "reasoning": st.just({"effort": "low"}),
-        "text": st.sampled_from([{"format": {"type": "text"}}, {"format": {"type": "json_object"}}]),
+        "text": st.sampled_from([{"format": {"type": "text"}}, {"format": SOME_OBJECT}]),
         "truncation": st.sampled_from(["auto", "disabled"]),
     },
 )

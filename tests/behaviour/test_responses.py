@@ -52,7 +52,7 @@ async def test_fields_of_the_request_are_echoed(api: InProcess):
         "text": {"format": {"type": "json_object"}, "verbosity": "low"},
         "store": False,
     }
-    answer = await api.create("hi", **fields)
+    answer = await api.create("Some JSON.", **fields)
     for name, value in fields.items():
         assert answer[name] == value, name
 

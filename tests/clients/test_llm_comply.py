@@ -23,8 +23,8 @@ requirement = pytest.mark.requirement
 NOT_APPLICABLE = {"reasoning-summary"}
 """Skipped by the suite itself: it asks for a model with a name of OpenAI's."""
 
-UNSUPPORTED = {"tool-calling", "image-input"}
-"""What the default model fails in: a forced call cannot be enforced on it yet, and it reads no images."""
+UNSUPPORTED = {"image-input"}
+"""What the default model fails in: it reads no images."""
 
 CUT = "expected status='completed', got 'incomplete'"
 
@@ -102,7 +102,7 @@ def brief_server(smollm2_path: Path) -> Iterator[RunningServer]:
 
 
 @requirement("client:llm-comply:real")
-def test_the_suite_fails_on_the_default_model_in_forced_tools_and_images_only(brief_server: RunningServer) -> None:
+def test_the_suite_fails_on_the_default_model_in_images_only(brief_server: RunningServer) -> None:
     results = run_suite(brief_server.base_url, "smollm2")
     for _ in range(5):
         # The model is so small that it now and then writes on until it is cut, which the suite takes for a failure.

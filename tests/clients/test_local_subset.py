@@ -618,7 +618,7 @@ async def test_a_schema_comes_flat_or_nested_and_is_kept_to(api: InProcess, nest
     response = await api.create("Hello.", text={"format": form})
     assert response["output_text"] == '{"a":7}'
     assert response["text"]["format"] == {"type": "json_schema", **inner}
-    assert (await api.create("Hello.", text={"format": {"type": "json_object"}}))["output_text"] == "{}"
+    assert (await api.create("In JSON.", text={"format": {"type": "json_object"}}))["output_text"] == "{}"
     error = await api.refused(400, "Hello.", text={"format": {"type": "yaml"}})
     assert error["param"] == "text.format.type"
 

@@ -316,38 +316,7 @@ def test_an_answer_that_fills_the_context_is_incomplete(tiny: Callable[..., Path
         assert response.usage.total_tokens == CONTEXT
 
 
-@requirement("client:real:unenforced")
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"tools": [WEATHER], "tool_choice": "required"}, "tool_choice"),
-        ({"tools": [WEATHER], "tool_choice": {"type": "function", "name": "get_weather"}}, "tool_choice"),
-        (
-            {
-                "tools": [WEATHER],
-                "tool_choice": {
-                    "type": "allowed_tools",
-                    "mode": "required",
-                    "tools": [{"type": "function", "name": "get_weather"}],
-                },
-            },
-            "tool_choice",
-        ),
-        ({"text": {"format": {"type": "json_object"}}, "input": "Answer in JSON."}, "text.format.type"),
-        (
-            {"text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "object"}}}},
-            "text.format.type",
-        ),
-    ],
-)
-def test_what_cannot_be_enforced_is_refused(real: Target, fields: Any, param: str) -> None:
-    for stream in (False, True):
-        with pytest.raises(openai.BadRequestError, match="cannot be enforced") as caught:
-            real.responses.create(**{"model": "smollm", "input": "Hi.", "stream": stream, **fields})
-        assert (caught.value.param, caught.value.code) == (param, "unsupported_value")
-
-
-@requirement("client:real:unenforced")
+@requirement("client:real:free")
 @pytest.mark.parametrize("choice", ["auto", "none"])
 def test_tools_that_need_not_be_called_are_taken(real: Target, choice: Any) -> None:
     response = real.responses.create(

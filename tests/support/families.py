@@ -108,6 +108,8 @@ FAMILIES: Mapping[str, Family] = {
     "deepseek_control": Family(
         "deepseek", "deepseek.jinja", dict.fromkeys(_DEEPSEEK, CONTROL), "<｜end▁of▁sentence｜>"
     ),
+    "generic": Family("generic", "generic.jinja"),
+    "hermes": Family("hermes", "hermes.jinja"),
     "kimi": Family("kimi", "kimi.jinja", _KIMI),
     "kimi_by_id": Family("kimi", "kimi_by_id.jinja", _KIMI),
     "lfm2": Family("pythonic", "lfm2.jinja", _LFM2),

@@ -79,21 +79,23 @@ def build(
     control: bool = False,
     specials: Mapping[str, int] | None = None,
     end: str = "<|im_end|>",
+    start: int | None = None,
     name: str = "tiny",
 ) -> Path:
     """The path of such a model; one that was made in this directory before is taken as it is.
 
     `control` makes the markers of thinking and of calls control tokens, which llama.cpp keeps out of the text.
     `specials` are the special tokens, each with its kind, instead of the usual ones; `end` is the one that ends a turn.
+    `start` is the token with which prompts end, behind which the script begins; else it is a line break.
     """
     kinds = specials or {text: CONTROL if control else kind for text, kind in SPECIALS.items()}
     pieces = [str(piece) for piece in script]
-    parts = json.dumps([template, pieces, endless, context_length, add_bos, list(kinds.items()), end])
+    parts = json.dumps([template, pieces, endless, context_length, add_bos, list(kinds.items()), end, start])
     folder = directory / hashlib.sha256(parts.encode()).hexdigest()[:16]
     path = folder / f"{name}.gguf"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        _write(path, template, script, endless, context_length, add_bos, kinds, end)
+        _write(path, template, script, endless, context_length, add_bos, kinds, end, start)
     return path
 
 
@@ -134,12 +136,13 @@ def _write(
     add_bos: bool,
     kinds: Mapping[str, int],
     end: str,
+    start: int | None,
 ) -> None:
     base, merges = _bpe()
     specials = list(kinds)
     first_special = len(base)
     tokens, types = [*base, *specials], [1] * len(base) + list(kinds.values())
-    chain = [tokens.index(_spelled("\n"))]
+    chain = [tokens.index(_spelled("\n")) if start is None else start]
     for place, piece in enumerate(script):
         spelled = str(piece) if piece in kinds else _spelled(piece)
         if spelled not in tokens:

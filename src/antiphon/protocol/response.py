@@ -34,6 +34,8 @@ ERROR_CODES = frozenset(
         "server_restarted",
         "model_changed",
         "resume_diverged",
+        "invalid_tool_call",
+        "invalid_output",
         "rate_limit_exceeded",
         "invalid_prompt",
         "vector_store_timeout",
@@ -57,6 +59,7 @@ ERROR_CODES = frozenset(
 
 `server_restarted` ends a foreground response, or one that nothing can go on with; `model_changed` one whose model or
 chat template is not what it was; `resume_diverged` one that, run again, said something else than before (issue 3).
+`invalid_tool_call` and `invalid_output` end one whose call or output is not valid by its schema or grammar (issue 4).
 """
 
 OutputItem = Item

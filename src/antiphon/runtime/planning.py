@@ -14,7 +14,8 @@ from antiphon.prompt.messages import Conversation, additions, assemble, renamed
 from antiphon.prompt.prompt import Prompt, Sampling
 from antiphon.prompt.toolbox import toolbox
 from antiphon.protocol.request import CreateResponse
-from antiphon.runtime.rules import LOGPROBS, check_choice, check_format
+from antiphon.protocol.tools import AllowedTools, ToolChoice
+from antiphon.runtime.rules import LOGPROBS, check_choice, check_format, check_word
 
 __all__ = ["build_prompt", "prepare", "sampling_of"]
 
@@ -41,12 +42,15 @@ def build_prompt(
     tools, choice = resolve_choice(box, request.tool_choice if first else after_first_turn(request.tool_choice))
     check_choice(choice, capabilities)
     form = check_format(request, capabilities)
+    messages = renamed(assemble(parts, request.instructions), box.renames)
+    check_word(form, messages)
     return Prompt(
-        messages=renamed(assemble(parts, request.instructions), box.renames),
+        messages=messages,
         tools=tools,
         toolbox=box,
         choice=choice,
-        parallel_tool_calls=request.parallel_tool_calls,
+        # A choice of one tool by its name is one call of it.
+        parallel_tool_calls=request.parallel_tool_calls and not _is_named(request.tool_choice),
         format=form,
         sampling=sampling_of(request),
         max_output_tokens=request.max_output_tokens,
@@ -55,6 +59,10 @@ def build_prompt(
         template_defaults=engine.template_defaults,
         media=frozenset[str]().union(*(part.media for part in parts)),
     )
+
+
+def _is_named(choice: ToolChoice) -> bool:
+    return not isinstance(choice, str | AllowedTools)
 
 
 def sampling_of(request: CreateResponse) -> Sampling:

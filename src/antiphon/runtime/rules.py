@@ -5,13 +5,15 @@ All are checked before a response exists, so that each is a plain HTTP error and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 from antiphon.engines.base import Capabilities
 from antiphon.errors import InvalidRequestError, UnsupportedError
 from antiphon.machine.opening import effective_format
 from antiphon.prompt.messages import Conversation
-from antiphon.prompt.prompt import ResolvedChoice
+from antiphon.prompt.prompt import ChatMessage, ResolvedChoice
+from antiphon.prompt.schema import check_schema
 from antiphon.protocol.items import Item, Message
 from antiphon.protocol.json import quoted
 from antiphon.protocol.parts import ContentPart, InputAudio, InputFile, InputImage, InputVideo, VideoUrlPart
@@ -26,6 +28,7 @@ __all__ = [
     "check_media",
     "check_request",
     "check_substance",
+    "check_word",
 ]
 
 _PARTS_OF_KIND: dict[str, type | tuple[type, ...]] = {
@@ -52,8 +55,6 @@ def check_request(request: CreateResponse, settings: Settings) -> None:
             param="previous_response_id",
             code="mutually_exclusive_parameters",
         )
-    if request.prompt is not None:
-        raise _unsupported("prompt", "Stored prompts are not supported yet; send the text in 'instructions'.")
     limit = request.max_output_tokens
     if limit is not None and limit < settings.min_output_tokens:
         raise InvalidRequestError(
@@ -68,7 +69,8 @@ def check_format(request: CreateResponse, capabilities: Capabilities) -> TextFor
     """The output format, if the engine can hold to it; prose is never given where JSON was asked for.
 
     Raises:
-        InvalidRequestError: an unknown format, a schema that is missing, or one that the engine cannot enforce.
+        InvalidRequestError: an unknown format, a schema that is missing or too large (M12), or a format that the engine
+            cannot enforce.
     """
     form = effective_format(request.text)
     if form is None:
@@ -85,12 +87,30 @@ def check_format(request: CreateResponse, capabilities: Capabilities) -> TextFor
             param="text.format.schema",
             code="missing_required_parameter",
         )
+    if form.schema is not None:
+        check_schema(form.schema, "text.format.schema")
     if form.type not in capabilities.formats:
         raise UnsupportedError(
-            f"The output format '{form.type}' cannot be enforced on this model yet, so it is refused.",
+            f"The output format '{form.type}' cannot be enforced on this model, so it is refused.",
             param="text.format.type",
         )
     return form
+
+
+def check_word(form: TextFormat | None, messages: Sequence[ChatMessage]) -> None:
+    """Refuse `json_object` where nothing in the conversation speaks of JSON, as OpenAI does (responses-api 6.4).
+
+    Raises:
+        InvalidRequestError: the word is nowhere.
+    """
+    if form is None or form.type != "json_object":
+        return
+    if not any("json" in message.text().lower() for message in messages):
+        raise InvalidRequestError(
+            "The input must contain the word 'json' in some form to use 'text.format' of type 'json_object'.",
+            param="input",
+            code="missing_json_word",
+        )
 
 
 def check_choice(choice: ResolvedChoice, capabilities: Capabilities) -> None:
@@ -101,7 +121,7 @@ def check_choice(choice: ResolvedChoice, capabilities: Capabilities) -> None:
     """
     if choice.mode == "required" and not capabilities.forced_tools:
         raise UnsupportedError(
-            "A forced tool call cannot be enforced on this model yet, so it is refused. Use 'auto' or 'none'.",
+            "A forced tool call cannot be enforced on this model, so it is refused. Use 'auto' or 'none'.",
             param="tool_choice",
         )
 
@@ -156,7 +176,3 @@ def _is_of_kind(part: ContentPart, kind: str) -> bool:
     if kind == "file_id":
         return isinstance(part, InputImage | InputFile) and part.file_id is not None
     return isinstance(part, _PARTS_OF_KIND[kind])
-
-
-def _unsupported(param: str, message: str) -> UnsupportedError:
-    return UnsupportedError(message, param=param, code="unsupported_parameter")

@@ -45,7 +45,9 @@ CALL = [
     '"}}\n',
     "</tool_call>",
 ]
-WEATHER = FunctionTool(name="get_weather")
+WEATHER = FunctionTool(
+    name="get_weather", parameters={"type": "object", "properties": {"city": {"const": "Oslo!"}}, "required": ["city"]}
+)
 ENDLESS = ["tick, ", "tock. "]
 
 
@@ -68,7 +70,8 @@ async def test_a_turn_from_start_to_stop(tiny: Make) -> None:
         assert engine.ready
         assert engine.capabilities.context_length == 8192
         assert engine.capabilities.media == frozenset()
-        assert not engine.capabilities.forced_tools
+        assert engine.capabilities.forced_tools
+        assert engine.capabilities.formats == {"text", "json_object", "json_schema"}
         turn = await engine.prepare(ask("Hello"))
         assert turn.rendered == "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
         assert turn.input_tokens == len(turn.tokens)
@@ -184,14 +187,14 @@ async def test_a_template_without_tools_gets_them_as_text(tiny: Make) -> None:
 
 @pytest.mark.requirement("engine:tools:single")
 async def test_without_parallel_calls_the_first_call_ends_the_turn(tiny: Make) -> None:
-    second = ["\n<tool_", 'call>{"name": "get_weather"}', "\n</tool_", "call>"]
-    script = [*CALL, *second]
+    script = [*CALL, " And", " so on."]
     tools = [WEATHER]
     async with running(tiny(script=script, template=HERMES)) as engine:
         both = await collect(engine, ask("Weather?", tools=tools))
-        assert len(calls_of(both)) == 2
+        assert text_of(both) == "And so on."
         one = await collect(engine, ask("Weather?", tools=tools, parallel_tool_calls=False))
-        assert calls_of(one) == [("get_weather", '{"city": "Oslo!"}')]
+        assert calls_of(one) == calls_of(both) == [("get_weather", '{"city": "Oslo!"}')]
+        assert text_of(one) == ""
         usage = stop_of(one).usage
         assert 0 < usage.output_tokens < stop_of(both).usage.output_tokens
         assert usage.cached_tokens > 0

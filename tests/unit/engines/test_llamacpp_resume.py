@@ -29,6 +29,8 @@ from support.tiny_gguf import HERMES
 
 Make = Callable[..., Path]
 
+COUNTED = FunctionTool("f", {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
+
 PIECES = st.sampled_from(
     ["", "", "word", " ", "\n", "<think>", "</think>", "<thi", "nk>", "<tool_call>", "</tool_call>", "</tool", "_call>",
      '{"name": "f", ', '"arguments": {"a": 1}}', '{"name": "f", "arguments": {}}', "```json\n", "```", "{"]
@@ -163,12 +165,12 @@ def same(deltas: Sequence[Delta], expected: Sequence[Delta]) -> None:
         (["a", " ST", "OP", " b", " S", "TART", " c"], {"sampling": Sampling(temperature=0.0, stop=("START",))}),
         (["<think>", "hm, ", "well", "</think>", "\n\n", "so", " it", " is"], {}),
         (
-            ["text ", "<tool_call>", '{"name": "f", ', '"arguments": {', '"a": 1}}', "</tool_call>", " end"],
-            {"tools": [FunctionTool("f")], "choice": ResolvedChoice("auto", ("f",))},
+            ["text ", "<tool_call>", '\n{"name": "f", "ar', 'guments": {"', 'a": 1}}', "\n</tool_", "call>", " end"],
+            {"tools": [COUNTED], "choice": ResolvedChoice("auto", ("f",))},
         ),
         (
-            ["<tool_call>", '{"name": "f", "arguments": {}}', "</tool_call>", " never"],
-            {"tools": [FunctionTool("f")], "choice": ResolvedChoice("auto", ("f",)), "parallel_tool_calls": False},
+            ["text ", "<tool_call>", '\n{"name": "f", "ar', 'guments": {"', 'a": 1}}', "\n</tool_", "call>", " no"],
+            {"tools": [COUNTED], "choice": ResolvedChoice("auto", ("f",)), "parallel_tool_calls": False},
         ),
     ],
 )

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from antiphon.engines.llamacpp.client import ChildDiedError, ChildError, Client
-from antiphon.engines.llamacpp.engine import _refused
+from antiphon.engines.llamacpp.generation import _refused
 from antiphon.engines.llamacpp.tokens import TokenCache, common_prefix
 from antiphon.engines.llamacpp.turn import TurnReader
 from antiphon.engines.llamacpp.wire import Candidate, Chunk, ErrorBody, Progress, Timings

@@ -61,6 +61,7 @@ def test_calls_are_read(text: str, expected: list[Any]) -> None:
         ("<tool_call>get_weather\n<arg_key>ci", [("get_weather", "{")]),
         ("Well.\n<tool_call>get_weather", ["Well."]),
         ("a </tool_call> b", ["a  b"]),
+        ("a <arg_key>b</arg_value>", ["a b"]),
     ],
 )
 def test_markup_of_cut_calls_reaches_nobody(text: str, expected: list[Any]) -> None:
@@ -70,11 +71,11 @@ def test_markup_of_cut_calls_reaches_nobody(text: str, expected: list[Any]) -> N
 
 @pytest.mark.requirement("prompt:dialect:look-alikes")
 def test_what_only_looks_like_a_call_stays_text() -> None:
-    for text in ("get_weather\n<arg_key>city</arg_key>", "a <arg_key> b", "<tool", "x < y"):
+    for text in ("get_weather\ncity", "arg_key", "<tool", "x < y"):
         assert parse(NAME, text) == [text]
         assert parse(NAME, list(text)) == [text]
     undeclared = call("get_weathers", ("city", "Oslo"))
-    bare = undeclared.removeprefix("<tool_call>").removesuffix("</tool_call>")
+    bare = "get_weathers\ncity\nOslo\n"
     assert parse(NAME, undeclared) == [bare]
     assert parse(NAME, list(undeclared)) == [bare]
     assert parse(NAME, OSLO, prompt_of(mode="none")) == [OSLO]

@@ -99,7 +99,7 @@ def test_a_named_choice_and_a_limit_leave_the_other_tools_out() -> None:
 @pytest.mark.requirement("constrain:grammar:parallel")
 def test_one_call_where_calls_may_not_be_parallel_and_an_end_where_they_may() -> None:
     assert allowed(whole(prompt(parallel_tool_calls=False)), OSLO, f"{OSLO}\n{OSLO}") == [True, False]
-    assert allowed(whole(prompt()), "\n".join([OSLO] * 16), "\n".join([OSLO] * 17)) == [True, False]
+    assert allowed(whole(prompt()), "\n".join([OSLO] * 8), "\n".join([OSLO] * 9)) == [True, False]
 
 
 @pytest.mark.requirement("constrain:grammar:thinking")

@@ -33,6 +33,14 @@ MEMORY: Final = 2**30
 
 MOST_VALIDATORS: Final = 64
 
+MOST_DIGITS: Final = 330
+"""Digits of a number; those beyond say nothing to a check, and cost more than there is."""
+
+MOST_EXPONENT: Final = 6
+"""Characters of an exponent."""
+
+_LARGEST: Final = Decimal(10) ** MOST_DIGITS
+
 _GRAMMAR_LIMITS: Any = LLParserLimits(max_grammar_size=100_000, max_lexer_states=50_000)
 """Those of M12."""
 
@@ -141,8 +149,7 @@ def _built(schema: dict[str, Any]) -> Any:
 
 def _instance(validator: Any, text: str) -> str:
     try:
-        # Numbers stay what they are written as: a large one is no infinity.
-        value: Any = json.loads(text, parse_float=Decimal, parse_constant=_refuse)
+        value: Any = json.loads(text, parse_float=_number, parse_int=_integer, parse_constant=_refuse)
     except (ValueError, RecursionError):
         return "it is no JSON"
     try:
@@ -150,6 +157,18 @@ def _instance(validator: Any, text: str) -> str:
     except ValueError as error:
         return _plain(error)
     return ""
+
+
+def _number(text: str) -> Decimal:
+    """The number as it is written, as long as its size is one of numbers that anyone has; else the largest, or none."""
+    digits, _, exponent = text.lower().partition("e")
+    if len(exponent) > MOST_EXPONENT or (number := Decimal(text)).adjusted() > MOST_DIGITS:
+        return Decimal(0) if exponent.startswith("-") else _LARGEST.copy_sign(Decimal(digits))
+    return number if number.adjusted() > -MOST_DIGITS else Decimal(0)
+
+
+def _integer(text: str) -> int:
+    return int(text) if len(text) < MOST_DIGITS else int(_LARGEST) * (-1 if text.startswith("-") else 1)
 
 
 def _refuse(name: str) -> NoReturn:

@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from antiphon.engines.base import RESTART_PATIENCE, Capabilities, Engine, EventHook, PreparedTurn, Token
+from antiphon.engines.base import RESTART_PATIENCE, Capabilities, Engine, EventHook, PreparedTurn, Sampled, Token
+from antiphon.engines.checks.checker import Checker
 from antiphon.engines.llamacpp import template
+from antiphon.engines.llamacpp.answer import Judge
+from antiphon.engines.llamacpp.bindings import Bindings
 from antiphon.engines.llamacpp.client import ChildDiedError, ChildError, Client
 from antiphon.engines.llamacpp.diagnosis import check_model_file, without_paths
+from antiphon.engines.llamacpp.generation import Generation, LlamaTurn, Means
 from antiphon.engines.llamacpp.identity import fingerprint
 from antiphon.engines.llamacpp.memory import available_memory, fitting_context, read_header
-from antiphon.engines.llamacpp.pool import Share, TokenPool
+from antiphon.engines.llamacpp.pool import TokenPool
 from antiphon.engines.llamacpp.process import Child, ChildConfig, Supervisor
 from antiphon.engines.llamacpp.raw import PlainParser, PlainSplitter, detokenized, raw_tokens, tokenized
 from antiphon.engines.llamacpp.tokens import TokenCache
@@ -34,6 +38,9 @@ from antiphon.errors import (
 from antiphon.machine.deltas import Delta
 from antiphon.prompt.dialects import DIALECTS, Dialect, detect, named
 from antiphon.prompt.dialects.base import callable_tools
+from antiphon.prompt.grammar import CLOSED, OPEN, OPTIONAL, Thinking, binds_from_start
+from antiphon.prompt.instructions import instructed
+from antiphon.prompt.lark import Lark
 from antiphon.prompt.normalize import arrangements
 from antiphon.prompt.prompt import ChatMessage, Prompt, Sampling
 from antiphon.protocol.completions import RawPrompt
@@ -43,21 +50,7 @@ __all__ = ["LlamaCppEngine", "LlamaTurn"]
 
 T = TypeVar("T")
 
-_MOST_DEATHS = 3
-"""Deaths of the child, with no new token between them, that end a turn: it may itself be what kills."""
-
-_LAST_FIELDS = ["content", "tokens", "stop", "stop_type", "tokens_predicted", "timings"]
-
-
-class LlamaTurn(PreparedTurn):
-    """A prompt as the child reads it. `max_tokens` is what may be generated; `primed` whether thinking is open.
-
-    Of a `raw` one all that is generated is text.
-    """
-
-    max_tokens: int = 1
-    primed: bool = False
-    raw: bool = False
+_FORMATS = frozenset({"text", "json_object", "json_schema"})
 
 
 class LlamaCppEngine(Engine):
@@ -93,6 +86,10 @@ class LlamaCppEngine(Engine):
         self._pool = TokenPool(0, settings.slots)
         self._markers = template.MARKER_PAIRS[0]
         self._fingerprint = ""
+        self._thinks = False
+        self._checker = Checker()
+        self._judge = Judge(self._checker)
+        self._bindings = Bindings(self._checker, self._dialect, {})
         self._supervisor = Supervisor(
             ChildConfig(
                 model=str(model_path),
@@ -122,7 +119,9 @@ class LlamaCppEngine(Engine):
     @property
     def capabilities(self) -> Capabilities:
         """What the model can do; text only, since no projector for media is loaded."""
-        return Capabilities(context_length=self._loaded().context_length, logprobs=True)
+        return Capabilities(
+            context_length=self._loaded().context_length, forced_tools=True, formats=_FORMATS, logprobs=True
+        )
 
     @property
     def fingerprint(self) -> str:
@@ -149,7 +148,11 @@ class LlamaCppEngine(Engine):
             self._pool = TokenPool(self._props.context_length, self._settings.slots)
             form = (self._props.chat_template, self._props.chat_template_caps)
             self._dialect = named(self._dialect_name, *form) if self._dialect_name else detect(*form)
-            self._tokens = TokenCache(await self._special_tokens(self._props), context=self._props.context_length)
+            own = self._dialect.thought(Lark()) is not None
+            self._thinks = own or self._markers[1] in self._props.chat_template
+            special = await self._special_tokens(self._props)
+            self._tokens = TokenCache(special, context=self._props.context_length)
+            self._bindings = Bindings(self._checker, self._dialect, special)
             identity = (self._path, self._props.chat_template, self._dialect.name)
             self._fingerprint = await asyncio.to_thread(fingerprint, *identity)
         except ConfigurationError as error:
@@ -165,6 +168,7 @@ class LlamaCppEngine(Engine):
     async def close(self) -> None:
         """End the child; running generations fail."""
         await self._supervisor.close()
+        await self._checker.close()
         client, self._client = self._client, None
         if client is not None:
             await client.close()
@@ -226,115 +230,72 @@ class LlamaCppEngine(Engine):
     async def _prepare(self, prompt: Prompt) -> LlamaTurn:
         context = self._loaded().context_length
         client = self._client_now()
+        binding = await self._bindings.of(prompt)
         try:
-            rendered = await self._render(client, prompt)
+            rendered = await self._render(client, instructed(prompt))
             tokens = await self._tokens.tokenize(rendered, lambda text, whole: client.tokenize(text, add_special=whole))
         except ChildError as error:
             raise EngineError("The engine refused the prompt.") from error
         room = context - len(tokens)
+        thinking = self._thinking(rendered, self._variables(prompt))
+        grammar = await self._bindings.whole(binding, thinking) if binds_from_start(prompt) else ""
         return LlamaTurn(
             prompt=prompt,
             input_tokens=len(tokens),
             tokens=tokens,
             rendered=rendered,
+            constrained=bool(grammar),
             max_tokens=room if prompt.max_output_tokens is None else min(room, prompt.max_output_tokens),
-            primed=rendered.rstrip().endswith(self._markers[0]),
+            primed=thinking.state == OPEN,
+            binding=binding,
+            grammar=grammar,
         )
+
+    def _variables(self, prompt: Prompt) -> dict[str, Any]:
+        """The variables of the template for a prompt."""
+        template_text = self._loaded().chat_template
+        effort, own, defaults = prompt.reasoning_effort, prompt.template_kwargs, prompt.template_defaults
+        return template.template_variables(template_text, effort, own, defaults)
+
+    def _thinking(self, rendered: str, variables: Mapping[str, Any]) -> Thinking:
+        """Where the prompt leaves thinking; a model whose template knows none, or that is told not to, begins none."""
+        end = rendered.rstrip()
+        if end.endswith(self._markers[0]):
+            return Thinking(self._markers, OPEN)
+        told_not_to = variables.get("enable_thinking") is False
+        closed = told_not_to or not self._thinks or end.endswith(self._markers[1])
+        return Thinking(self._markers, CLOSED if closed else OPTIONAL)
 
     async def generate(self, turn: PreparedTurn) -> AsyncGenerator[Sequence[Delta]]:
         """The deltas of one turn; closing the generator frees its slot. Raises EngineError when the child fails."""
         if not isinstance(turn, LlamaTurn):
             raise TypeError("the turn was not prepared by this engine")
-        if turn.constrained:
-            turn.sampled.clear()
-        reader = TurnReader(
+        async with contextlib.aclosing(Generation(turn, self._means(turn.prompt)).deltas()) as stream:
+            async for deltas in stream:
+                yield deltas
+
+    def _means(self, prompt: Prompt) -> Means:
+        dialect = self._dialect
+        markers = dialect.markers if callable_tools(prompt) else ()
+        return Means(
+            client=self._client_now,
+            supervisor=self._supervisor,
+            pool=self._pool,
+            judge=self._judge,
+            load_timeout=self._settings.load_timeout,
+            reader=self._reader,
+            preserved=[*self._markers, *dialect.always, *markers],
+        )
+
+    def _reader(self, turn: LlamaTurn, drawn: Sampled) -> TurnReader:
+        return TurnReader(
             PlainSplitter() if turn.raw else self._dialect.splitter(self._markers, primed=turn.primed),
             PlainParser() if turn.raw else self._dialect.parser(turn.prompt),
             input_tokens=turn.input_tokens,
             alternatives=turn.prompt.sampling.top_logprobs,
             one_call=not turn.prompt.parallel_tool_calls,
-            sampled=turn.sampled,
+            sampled=drawn,
         )
-        known = reader.replay()
-        if known:
-            yield known
-        if reader.stopped:
-            return
-        share = await self._pool.acquire(turn.input_tokens + reader.generated)
-        try:
-            while True:
-                async with contextlib.aclosing(self._go_on(turn, reader, share)) as stream:
-                    async for deltas in stream:
-                        yield deltas
-                if reader.stopped:
-                    return
-                if reader.full and not share.shared:
-                    yield reader.end()
-                    return
-                self._pool.release(share)
-                share = await self._pool.acquire(turn.input_tokens + reader.generated, first=True)
-        finally:
-            self._pool.release(share)
-
-    async def _go_on(self, turn: LlamaTurn, reader: TurnReader, share: Share) -> AsyncGenerator[Sequence[Delta]]:
-        """Go on from what was drawn, until the turn ends or has to make room for others; deaths are outlived."""
-        deaths = 0
-        while True:
-            child = await self._supervisor.wait(self._settings.load_timeout)
-            if child is None:
-                raise EngineError("The engine died and could not be started again.")
-            generated, text = reader.resume()
-            before = reader.generated
-            if before and turn.constrained:
-                raise EngineError("The engine cannot go on in the middle of a grammar.")
-            if before >= turn.max_tokens:
-                yield reader.end()
-                return
-            try:
-                if generated is None:
-                    generated = await self._client_now().tokenize(text, add_special=False)
-                elif await self._had_stopped(turn, generated):
-                    yield reader.end("stop")
-                    return
-                body = self._completion(turn.prompt, [*turn.tokens, *generated], turn.max_tokens - before)
-                async with contextlib.aclosing(self._read(body, turn, reader, share)) as stream:
-                    async for deltas in stream:
-                        yield deltas
-            except ChildError as error:
-                raise EngineError(_refused(error)) from None
-            except EngineUnavailableError as error:
-                # The response exists already, so this is its end.
-                raise EngineError(error.message) from None
-            except ChildDiedError:
-                deaths = 1 if turn.sampled.generated > before else deaths + 1
-                if deaths == _MOST_DEATHS:
-                    raise
-                # Its end is noticed a moment later than its broken socket.
-                await self._supervisor.ended(child)
-            else:
-                return
-
-    async def _had_stopped(self, turn: LlamaTurn, generated: list[int]) -> bool:
-        """Whether these tokens end in a stop word, which llama.cpp keeps out of their text only."""
-        words = turn.prompt.sampling.stop
-        if not (words and generated):
-            return False
-        text = await self._client_now().detokenize(generated)
-        return any(word in text for word in words)
-
-    async def _read(
-        self, body: dict[str, Any], turn: LlamaTurn, reader: TurnReader, share: Share
-    ) -> AsyncGenerator[Sequence[Delta]]:
-        """One completion, until the turn ends or has to make room for others."""
-        async with contextlib.aclosing(self._client_now().completion(body)) as stream:
-            async for chunks in stream:
-                deltas = reader.read(chunks)
-                if deltas:
-                    yield deltas
-                self._pool.grow(share, turn.input_tokens + reader.generated)
-                if reader.stopped or reader.full or share.step_back:
-                    return
-        raise ChildDiedError("The engine died while it generated.")
 
     async def _fit_context(self) -> None:
         header = await asyncio.to_thread(read_header, self._path)
@@ -349,26 +310,8 @@ class LlamaCppEngine(Engine):
         """llama.cpp's own view of its slots."""
         return await self._client_now().slots()
 
-    def _completion(self, prompt: Prompt, tokens: list[int], max_tokens: int) -> dict[str, Any]:
-        dialect = self._dialect
-        body: dict[str, Any] = {
-            "prompt": tokens,
-            "n_predict": max_tokens,
-            "stream": True,
-            "return_tokens": True,
-            "return_progress": True,
-            "cache_prompt": True,
-            # Else the last chunk repeats the whole prompt.
-            "response_fields": _LAST_FIELDS,
-            # Control tokens come out as text only when they are named here.
-            "preserved_tokens": [*self._markers, *dialect.always, *(dialect.markers if callable_tools(prompt) else ())],
-        }
-        body.update(_sampling(prompt.sampling))
-        return body
-
     async def _render(self, client: Client, prompt: Prompt) -> str:
-        props = self._loaded()
-        variables = template.template_variables(props.chat_template, prompt.reasoning_effort, prompt.template_kwargs)
+        variables = self._variables(prompt)
         if variables.get("preserve_thinking") is False:
             kept = template.drop_past_thinking(prompt.messages, *self._markers)
             prompt = msgspec.structs.replace(prompt, messages=kept)
@@ -434,13 +377,6 @@ def _reason(error: Exception) -> str:
     return f"llama.cpp says: {without_paths(str(error))}".rstrip(".")
 
 
-def _refused(error: ChildError) -> str:
-    """What llama.cpp says of a request that it refuses; what it says of itself is for nobody else."""
-    if 400 <= error.status < 500 and error.type in ("invalid_request_error", "exceed_context_size_error"):
-        return f"The engine refused the request: {without_paths(error.message)}"
-    return "The engine refused the prompt."
-
-
 def _template_body(
     messages: Sequence[ChatMessage], tools: list[dict[str, Any]], variables: dict[str, Any]
 ) -> dict[str, Any]:
@@ -448,21 +384,3 @@ def _template_body(
     if tools:
         body["tools"] = tools
     return body
-
-
-def _sampling(sampling: Sampling) -> dict[str, Any]:
-    """llama.cpp's fields; what is not named stays the model's own default."""
-    named_values: dict[str, Any] = {
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
-        "min_p": sampling.min_p,
-        "repeat_penalty": sampling.repeat_penalty,
-        "presence_penalty": sampling.presence_penalty or None,
-        "frequency_penalty": sampling.frequency_penalty or None,
-        "seed": sampling.seed,
-        "stop": list(sampling.stop) or None,
-        # At least one alternative must be asked for to get the chosen token's own probability.
-        "n_probs": None if sampling.top_logprobs is None else max(1, sampling.top_logprobs),
-    }
-    return {name: value for name, value in named_values.items() if value is not None}

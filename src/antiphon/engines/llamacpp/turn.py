@@ -50,11 +50,43 @@ class TurnReader:
         """Whether the turn is over; its `Stop` has been given."""
         self.full = False
         """Whether llama.cpp gave the turn up because its cache, which all turns share, is full."""
+        self.opened = ""
+        """The opening of a call at which the completion has stopped, and which is not among what was drawn yet."""
+        self.over = False
+        """Whether a grammar that holds for a part of the turn has come to its end."""
+        self._openings: Sequence[str] = ()
+        self._part = False
 
     @property
     def generated(self) -> int:
         """Tokens generated so far."""
         return self._generated
+
+    @property
+    def thinking(self) -> bool:
+        """Whether the turn is in thinking now."""
+        return self._splitter.thinking
+
+    @property
+    def in_text(self) -> bool:
+        """Whether the turn is in text now, not in a call or what may become one."""
+        return self._parser.in_text
+
+    @property
+    def calls(self) -> int:
+        """Calls that are complete."""
+        return self._parser.calls
+
+    @property
+    def sampled(self) -> Sampled:
+        """What was drawn."""
+        return self._sampled
+
+    @property
+    def drawn(self) -> list[int] | None:
+        """The tokens that were drawn, those without a text of their own included; None where not all are known."""
+        tokens = [*self._sampled.tokens, *self._silent]
+        return tokens if len(tokens) == self._generated else None
 
     def replay(self) -> list[Delta]:
         """The deltas of what was drawn before this reader was made."""
@@ -64,17 +96,34 @@ class TurnReader:
             self._end_after_call(deltas)
         return deltas
 
-    def resume(self) -> tuple[list[int] | None, str]:
+    def resume(self, openings: Sequence[str] = (), *, part: bool = False) -> tuple[list[int] | None, str]:
         """Expect the chunks of a new completion that goes on from what was drawn.
 
-        The result is the tokens to go on from, and their text; None where llama.cpp did not tell all of them.
+        It stops at the `openings` of calls, or is `part` of a turn that goes on behind its end. The result is the
+        tokens to go on from, and their text; None where llama.cpp did not tell all of them.
         """
-        self.full = False
+        self.full = self.over = False
+        self.opened = ""
+        self._openings, self._part = openings, part
         self._before = self._generated = self._sampled.generated
         self._reasoning = self._sampled.thinking
         self._silent.clear()
         exact = len(self._sampled.tokens) == self._generated
         return (list(self._sampled.tokens) if exact else None), "".join(self._sampled.text)
+
+    def add(self, text: str, tokens: Sequence[int] | None) -> list[Delta]:
+        """The deltas of text that llama.cpp has drawn but not told; `tokens` are all that were drawn, where known."""
+        sampled = self._sampled
+        if tokens is not None:
+            sampled.tokens[:] = tokens
+        sampled.text.append(text)
+        sampled.generated, sampled.thinking = self._generated, self._reasoning
+        self._silent.clear()
+        self.opened = ""
+        deltas: list[Delta] = []
+        self._add(self._splitter.feed(text), deltas)
+        self._end_after_call(deltas)
+        return deltas
 
     def end(self, reason: str = "length") -> list[Delta]:
         """End a turn that has no room, may not generate any more, or had come to its end before.
@@ -96,7 +145,7 @@ class TurnReader:
         """
         deltas: list[Delta] = []
         for chunk in chunks:
-            if self.stopped or self.full:
+            if self.stopped or self.full or self.opened or self.over:
                 break
             if chunk.error is not None:
                 if "context size" not in chunk.error.message.lower():
@@ -126,7 +175,12 @@ class TurnReader:
         if not self._end_after_call(deltas) and chunk.stop:
             if chunk.timings is not None and not self._before:
                 self._cached = chunk.timings.cache_n
-            self._stop("length" if chunk.stop_type == "limit" else "stop", deltas)
+            if chunk.stop_type == "word" and chunk.stopping_word in self._openings:
+                self.opened = chunk.stopping_word
+            elif self._part and chunk.stop_type != "limit":
+                self.over = True
+            else:
+                self._stop("length" if chunk.stop_type == "limit" else "stop", deltas)
 
     def _keep(self, text: str) -> None:
         sampled = self._sampled

@@ -38,7 +38,7 @@ __all__ = [
     "tool_schema",
 ]
 
-MOST_CALLS = 16
+MOST_CALLS = 8
 """Calls of one turn that a grammar lets a model make, so that one that repeats itself comes to an end."""
 
 _INTRODUCTION = "You can call these tools:"

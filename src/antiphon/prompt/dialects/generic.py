@@ -29,6 +29,9 @@ _MANUAL = (
     f'{OPEN_CALL}\n{{"name": "TOOL", "arguments": {{"PARAMETER": "VALUE"}}}}\n{CLOSE_CALL}\n'
     "The outputs of the tools come in the next message. When no tool helps, answer in plain text."
 )
+_MOST_CALLS = 4
+"""Calls of one turn: a model that was never taught to call does not know when to stop."""
+
 _OPEN_OUTPUT, _CLOSE_OUTPUT = "<tool_response>", "</tool_response>"
 
 
@@ -38,6 +41,7 @@ class Generic(Dialect):
     name = "generic"
     markers = (OPEN_CALL, CLOSE_CALL)
     openings = (OPEN_CALL,)
+    binds_lark = True
 
     def arrange(self, prompt: Prompt) -> tuple[list[ChatMessage], list[dict[str, Any]]]:
         """The messages with tools, past calls and tool outputs as text; the template is given no tools."""
@@ -58,7 +62,7 @@ class Generic(Dialect):
 
     def calls(self, prompt: Prompt, lark: Lark, *, opened: str = "") -> str | None:
         """The rule for one turn of calls; see `Dialect.calls`."""
-        return marked_calls(prompt, lark, (OPEN_CALL, CLOSE_CALL), opened=bool(opened))
+        return marked_calls(prompt, lark, (OPEN_CALL, CLOSE_CALL), opened=bool(opened), most=_MOST_CALLS)
 
 
 def _with_calls(message: ChatMessage, apart: Collection[str]) -> ChatMessage:

@@ -29,6 +29,7 @@ class Hermes(Dialect):
     name = "hermes"
     markers = (OPEN_CALL, CLOSE_CALL)
     openings = (OPEN_CALL,)
+    binds_lark = True
 
     @staticmethod
     def fits(template: str, caps: Mapping[str, bool]) -> bool:

@@ -40,8 +40,10 @@ def call_object(name: str, arguments: str) -> str:
     return f'{{"name": {encode(name).decode()}, "arguments": {arguments}}}'
 
 
-def marked_calls(prompt: Prompt, lark: Lark, markers: tuple[str, str], *, opened: bool) -> str | None:
-    """The name of the rule for a turn of calls between these markers; see `Dialect.calls`.
+def marked_calls(
+    prompt: Prompt, lark: Lark, markers: tuple[str, str], *, opened: bool, most: int = MOST_CALLS
+) -> str | None:
+    """The name of the rule for a turn of at most so many calls between these markers; see `Dialect.calls`.
 
     What stands apart may swallow the closing marker: no other call may follow it, and the marker may be missing.
     """
@@ -61,19 +63,19 @@ def marked_calls(prompt: Prompt, lark: Lark, markers: tuple[str, str], *, opened
             head, tail = call_object(tool.name, "\0").split("\0")
             arguments = arguments_of(tool, place, lark)
             calls.append(lark.rule(f"call{place}", f"{lark.literal(head)} {arguments} {lark.literal(tail)}"))
-    return lark.rule("calls", _turn(lark, begin, opening, closing, calls, lasts, parallel=prompt.parallel_tool_calls))
+    return lark.rule(
+        "calls", _turn(lark, begin, opening, closing, calls, lasts, most if prompt.parallel_tool_calls else 1)
+    )
 
 
-def _turn(
-    lark: Lark, begin: str, opening: str, closing: str, calls: list[str], lasts: list[str], *, parallel: bool
-) -> str:
+def _turn(lark: Lark, begin: str, opening: str, closing: str, calls: list[str], lasts: list[str], most: int) -> str:
     turns: list[str] = []
     if calls:
         call = lark.rule("call", f"{Lark.any_of(calls)} {lark.marked(closing)}")
         following = f"{lark.marked(chr(10) + opening)} {call}"
-        more = f" ({following}){{0,{MOST_CALLS - 1}}}" if parallel else ""
+        more = f" ({following}){{0,{most - 1}}}" if most > 1 else ""
         turns.append(f"{begin} {call}{more}")
-        if lasts and parallel:
+        if lasts and most > 1:
             turns.append(f"{turns[0]} {lark.marked(chr(10) + opening)} {Lark.any_of(lasts)}")
     if lasts:
         turns.append(f"{begin} {Lark.any_of(lasts)}")
