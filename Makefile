@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup serve test check bench faults scale codex node-packages docs lock clean
+.PHONY: setup serve test check bench faults scale codex dialects templates node-packages docs lock clean
 
 setup: $(STAMP)
 	@$(BIN)/antiphon models pull smollm2 --quiet-if-present
@@ -43,6 +43,14 @@ scale: setup
 codex: setup
 	npm ci --prefix tests/codex --no-audit --no-fund
 	$(BIN)/python -m tests.codex $(ARGS)
+
+# 200 forced calls of each family of models on a random model, and docs/reference/dialects.md (about 20 minutes).
+dialects: setup
+	PYTHONPATH=tests $(BIN)/python -m support.dialect_table $(ARGS)
+
+# Chat templates of real models, out of a source distribution on the package index (77 MB), on a random model.
+templates: setup
+	PYTHONPATH=tests $(BIN)/python -m support.real_templates $(ARGS)
 
 # What the tests of JavaScript clients need; without them those tests are skipped.
 node-packages:

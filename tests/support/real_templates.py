@@ -25,7 +25,7 @@ from antiphon.prompt.prompt import ChatMessage, ToolCall
 from antiphon.settings import Settings
 from support import dialect_table, dialects, tiny_gguf
 from support.dialect_table import HISTORY, TOOLS, asked
-from support.local_engine import collect, running
+from support.local_engine import running
 
 __all__ = ["CONVERSATIONS", "Outcome", "attempt", "templates"]
 
