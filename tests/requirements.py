@@ -2336,6 +2336,11 @@ DIALECTS_B: tuple[Requirement, ...] = (
         "issue 4, must show 4",
         "In every family a chain prompts as its items inline, byte for byte, and goes on in the engine's cache.",
     ),
+    R(
+        "prompt:normalize:tools",
+        "issue 4, 1",
+        "A template that refuses lists of types in the schemas of tools is shown them as alternatives.",
+    ),
 )
 
 CHAT: tuple[Requirement, ...] = (

@@ -31,6 +31,9 @@ __all__ = ["CONVERSATIONS", "Outcome", "attempt", "templates"]
 
 PACKAGE = "llama-cpp-python==0.3.36"
 
+_MOST_TOKENS = 6000
+"""Tokens in which also thinking that chance alone must end has ended."""
+
 _LATER = (
     ChatMessage("user", "Compare Oslo and Rome."),
     ChatMessage(
@@ -113,7 +116,7 @@ async def _converse(
     outcome: Outcome, engine: LlamaCppEngine, conversation: str, messages: Sequence[ChatMessage], calls: int
 ) -> None:
     for seed in range(calls):
-        prompt = asked(seed, messages=messages, parallel_tool_calls=seed % 2 == 0, max_output_tokens=2000)
+        prompt = asked(seed, messages=messages, parallel_tool_calls=seed % 2 == 0, max_output_tokens=_MOST_TOKENS)
         try:
             turn = await engine.prepare(prompt)
             missing = [m.text() for m in messages if m.role == "user" and m.text() not in turn.rendered]

@@ -1,4 +1,4 @@
-"""Re-arrangements of a conversation for strict chat templates. Pure.
+"""Re-arrangements of a conversation, and of tools, for strict chat templates. Pure.
 
 Some templates refuse two messages of one role in a row, a system message that is not the first, or any system message
 at all. The ladder goes from the conversation as it is to one that every such template takes; the engine tries the
@@ -15,7 +15,7 @@ import msgspec
 
 from antiphon.prompt.prompt import ChatMessage
 
-__all__ = ["arrangements", "fold_system", "lead_with_system", "merge_same_role"]
+__all__ = ["arrangements", "fold_system", "lead_with_system", "merge_same_role", "tool_forms"]
 
 _GAP = "\n\n"
 
@@ -33,6 +33,27 @@ def arrangements(messages: Sequence[ChatMessage]) -> Iterator[list[ChatMessage]]
         if rung not in tried:
             tried.append(rung)
             yield rung
+
+
+def tool_forms(tools: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """The tools as they are, then for templates that cannot read it without lists of types, where there are any."""
+    yield list(tools)
+    plain = [_with_single_types(tool) for tool in tools]
+    if plain != tools:
+        yield plain
+
+
+def _with_single_types(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_with_single_types(part) for part in cast("list[Any]", node)]
+    if not isinstance(node, dict):
+        return node
+    members = {key: _with_single_types(value) for key, value in cast("dict[str, Any]", node).items()}
+    kinds = members.get("type")
+    if isinstance(kinds, list) and "anyOf" not in members:
+        del members["type"]
+        members["anyOf"] = [{"type": kind} for kind in cast("list[Any]", kinds)]
+    return members
 
 
 def merge_same_role(messages: Sequence[ChatMessage]) -> list[ChatMessage]:

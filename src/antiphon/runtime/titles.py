@@ -13,6 +13,7 @@ MAX_TITLE = 64
 """The longest title, in characters."""
 
 MAX_LOOKED_AT = 2_048
+MAX_LINE = 4 * MAX_TITLE
 
 
 def title(items: Iterable[Item]) -> str | None:
@@ -34,7 +35,9 @@ def _first_words(message: Message) -> str:
     else:
         texts = [part.text for part in message.content if isinstance(part, InputText)]
     words = " ".join(text[:MAX_LOOKED_AT] for text in texts)[:MAX_LOOKED_AT].split()
-    line = "".join(letter for letter in " ".join(words) if letter.isprintable())
+    line = " ".join(words)[:MAX_LINE]
+    if not line.isprintable():
+        line = "".join(filter(str.isprintable, line))
     if len(line) <= MAX_TITLE:
         return line
     return line[: MAX_TITLE + 1].rpartition(" ")[0] or line[:MAX_TITLE]

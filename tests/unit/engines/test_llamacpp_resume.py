@@ -29,7 +29,7 @@ from support.tiny_gguf import HERMES
 
 Make = Callable[..., Path]
 
-COUNTED = FunctionTool("f", {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
+COUNTED = FunctionTool("f", {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]})
 
 PIECES = st.sampled_from(
     ["", "", "word", " ", "\n", "<think>", "</think>", "<thi", "nk>", "<tool_call>", "</tool_call>", "</tool", "_call>",

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.prompt import normalize
-from antiphon.prompt.normalize import arrangements, fold_system, merge_same_role
+from antiphon.prompt.normalize import arrangements, fold_system, merge_same_role, tool_forms
 from antiphon.prompt.prompt import ChatMessage, ToolCall
 
 S, U, A = (lambda text, role=role: ChatMessage(role, text) for role in ("system", "user", "assistant"))
@@ -85,3 +85,20 @@ def test_no_text_is_lost_on_any_rung(roles: list[str]) -> None:
         joined = "".join(message.text() for message in rung)
         assert all(joined.count(f"<{place}>") == 1 for place in range(len(roles)))
     assert all(message.role != "system" for message in rung) or not roles
+
+
+@pytest.mark.requirement("prompt:normalize:tools")
+def test_lists_of_types_are_shown_as_alternatives_to_templates_that_cannot_read_them() -> None:
+    properties = {
+        "type": {"type": ["string", "null"], "enum": ["a"]},
+        "b": {"type": "array", "items": {"type": "string"}},
+    }
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": properties}}}
+    given, plain = tool_forms([tool])
+    assert given == [tool]
+    shown = plain[0]["function"]["parameters"]["properties"]
+    assert shown["type"] == {"enum": ["a"], "anyOf": [{"type": "string"}, {"type": "null"}]}
+    assert shown["b"] == properties["b"]
+    del properties["type"]
+    assert list(tool_forms([tool])) == [[tool]]
+    assert list(tool_forms([])) == [[]]

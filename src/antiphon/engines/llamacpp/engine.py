@@ -41,7 +41,7 @@ from antiphon.prompt.dialects.base import callable_tools
 from antiphon.prompt.grammar import CLOSED, OPEN, OPTIONAL, Thinking, binds_from_start
 from antiphon.prompt.instructions import instructed
 from antiphon.prompt.lark import Lark
-from antiphon.prompt.normalize import arrangements
+from antiphon.prompt.normalize import arrangements, tool_forms
 from antiphon.prompt.prompt import ChatMessage, Prompt, Sampling
 from antiphon.protocol.completions import RawPrompt
 from antiphon.settings import Settings
@@ -318,10 +318,10 @@ class LlamaCppEngine(Engine):
         messages, tools = self._dialect.arrange(prompt)
         first: str | None = None
         deadline = asyncio.get_running_loop().time() + self._settings.render_timeout
-        for arranged in arrangements(messages):
+        for shown, arranged in ((form, rung) for form in tool_forms(tools) for rung in arrangements(messages)):
             try:
                 async with asyncio.timeout_at(deadline):
-                    return await client.apply_template(_template_body(arranged, tools, variables))
+                    return await client.apply_template(_template_body(arranged, shown, variables))
             except ChildError as error:
                 first = first or template.complaint(error.message)
             except TimeoutError:

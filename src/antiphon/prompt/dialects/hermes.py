@@ -19,8 +19,8 @@ OPEN_CALL: Final = "<tool_call>"
 CLOSE_CALL: Final = "</tool_call>"
 """The marker after a call."""
 
-_OTHER_FORMS: Final = ("<function=", "<arg_key>", "<tool_sep>")
-"""Texts of templates that put something else than JSON between the same markers (Qwen3-Coder, GLM, DeepSeek)."""
+_OTHER_FORMS: Final = ("<function=", "<arg_key>", "<tool_sep>", "<invoke name=")
+"""Texts of templates that put something else than JSON between the same markers (Qwen3-Coder, GLM, MiniMax)."""
 
 
 class Hermes(Dialect):
