@@ -97,8 +97,8 @@ async def test_the_tests_of_tenants_walk_every_method_that_takes_a_scope() -> No
         "retain",
     }
     conversations = set(ConversationStore.__abstractmethods__)
-    # What settles a webhook of a tenant is proved where webhooks are.
-    registers = {"find_idempotent", "settle_delivery"}
+    # What settles a webhook of a tenant, and whose prompts are whose, is proved where webhooks and prompts are.
+    registers = {"find_idempotent", "settle_delivery", "add_prompt", "find_prompt", "prompts", "delete_prompt"}
     assert registers < set(Registers.__abstractmethods__)
     assert scoped == responses | conversations | registers
 
