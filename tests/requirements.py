@@ -844,11 +844,6 @@ CLIENTS: tuple[Requirement, ...] = (
         "Leaving frees the slot at once, also while the prompt is read; the response is kept as cancelled.",
     ),
     R("client:real:concurrent", "issue 2, Must show 6", "Eight requests at once all finish."),
-    R(
-        "client:real:killed",
-        "issue 2, Must show 7",
-        "A killed child ends its response as failed, streamed, stored and whole, and the next request works.",
-    ),
     R("client:real:overflow", "issue 2", "An overflow is a 400 with both numbers, before any event."),
     R(
         "client:real:truncation",

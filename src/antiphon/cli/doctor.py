@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.metadata
 import importlib.util
 import os
@@ -180,6 +179,9 @@ def _store(settings: Settings) -> Check:
 
 
 def _database(settings: Settings, finding: str) -> Check:
+    # Only here: `--help` needs neither.
+    import asyncio
+
     from antiphon.store.postgres_care import database_report, database_schema
 
     try:
