@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup serve test check bench faults scale codex dialects templates node-packages docs lock clean
+.PHONY: setup serve test heavy check bench faults scale codex dialects templates node-packages docs lock clean
 
 setup: $(STAMP)
 	@$(BIN)/antiphon models pull smollm2 --quiet-if-present
@@ -20,6 +20,11 @@ serve: setup
 
 test: setup
 	$(BIN)/python -m pytest $(ARGS)
+
+# Tests with many answers of real and random models, family by family (about 10 minutes).
+heavy: setup
+	ANTIPHON_HEAVY=1 $(BIN)/python -m pytest tests/unit/engines tests/behaviour/test_dialect_chains.py \
+		tests/clients/test_real_forced.py $(ARGS)
 
 check: setup
 	$(BIN)/ruff format --check .

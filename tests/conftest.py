@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +14,15 @@ from antiphon.engines.catalog import locate
 from antiphon.settings import load_settings
 from support import tiny_gguf
 from support.server import RunningServer, running_server
+
+# Many answers of real and random models, family by family: `make heavy` runs them, the gate does not.
+HEAVY = [
+    "behaviour/test_dialect_chains.py",
+    "clients/test_real_forced.py",
+    "unit/engines/test_llamacpp_dialects.py",
+    "unit/engines/test_llamacpp_bound.py",
+]
+collect_ignore = [] if os.environ.get("ANTIPHON_HEAVY") == "1" else HEAVY
 
 # No example is timed: machines are shared, and a slow one says nothing about the code.
 hypothesis.settings.register_profile("antiphon", deadline=None)
