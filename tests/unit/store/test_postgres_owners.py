@@ -125,7 +125,12 @@ async def test_an_owner_whose_connection_was_lost_takes_its_lock_again_and_is_al
     await ours.join("a")
     await other.join("b")
     await other.create_response(OURS, begun("r", owner="b"))
+    locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted"
     for _ in range(3):
+        # Both have theirs, again where it was lost the round before.
+        async with asyncio.timeout(10):
+            while int(postgres.execute(locks, database)) < 2:
+                await asyncio.sleep(0.01)
         assert int(postgres.execute(SESSIONS, database)) >= 2
         assert set(await ours.beat("a")) == {"a", "b"}
         assert await left(ours, "a") == []
