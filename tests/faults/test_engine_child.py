@@ -146,9 +146,9 @@ async def test_a_turn_waits_for_a_new_child_only_so_long(tiny: Make, monkeypatch
         raise ConfigurationError("it does not load")
 
     async with running(tiny(**ENDLESS)) as engine:
+        monkeypatch.setattr(engine, "_settings", Settings(threads=1, load_timeout=0.3))
         stream = engine.generate(await engine.prepare(ask("Hello")))
         await anext(stream)
-        monkeypatch.setattr(engine, "_settings", Settings(threads=1, load_timeout=0.3))
         monkeypatch.setattr(Child, "start", never)
         own_child().kill()
         with pytest.raises(EngineError, match="could not be started again"):
