@@ -490,7 +490,7 @@ def test_a_request_that_cannot_be_names_its_field(target: Target) -> None:
         ({"input": ""}, openai.BadRequestError, "input", None),
         ({"input": [{"role": "nobody", "content": "Hi."}]}, openai.BadRequestError, "input[0].role", None),
         ({"input": [{"role": "user", "content": 7}]}, openai.BadRequestError, "input[0].content", None),
-        ({"background": True}, openai.BadRequestError, "background", None),
+        ({"background": "yes"}, openai.BadRequestError, "background", None),
         ({"metadata": {"k": "v" * 513}}, openai.BadRequestError, "metadata.k", None),
         ({"previous_response_id": "resp_1"}, openai.NotFoundError, "previous_response_id", None),
     ]

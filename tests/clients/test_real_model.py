@@ -294,21 +294,12 @@ def test_media_that_the_model_cannot_read_are_refused_before_anything_is_fetched
 
 @requirement("client:real:calls")
 def test_a_call_that_the_model_writes_comes_out_as_a_call(tiny: Callable[..., Path]) -> None:
-    script = [
-        "<think>",
-        "A city",
-        " is asked.",
-        "</think>",
-        "\n\n",
-        "<tool_call>",
-        '\n{"name": "get_',
-        'weather", "argu',
-    ]
-    script += ['ments": {"city"', ': "Os', 'lo"}}\n', "</tool_call>"]
+    # What the grammar leaves no choice in comes in the tokenizer's own tokens; the script goes on where there is one.
+    script = ["<think>", "A city", " is asked.", "</think>", "\n\n", "<tool_call>", ' "', "Os", 'lo"}}\n', "</tool_call>"]
     model = tiny(script=script, template=HERMES, name="caller")
     with running_server(["--model", str(model), "--store", "memory", "--threads", "1"]) as server:  # noqa: SIM117
         with sdk(server.base_url) as client:
-            with client.responses.stream(model="caller", input="Weather?", tools=[WEATHER]) as stream:
+            with client.responses.stream(model="caller", input="Weather?", tools=[WEATHER], temperature=0) as stream:
                 kinds = [event.type for event in stream]
                 final = stream.get_final_response()
             reasoning, call, *_ = final.output
@@ -324,4 +315,4 @@ def test_a_call_that_the_model_writes_comes_out_as_a_call(tiny: Callable[..., Pa
             answered = client.responses.create(
                 model="caller", input=[output], tools=[WEATHER], previous_response_id=final.id, tool_choice="none"
             )
-            assert "get_weather" in answered.output_text
+            assert "Oslo" in answered.output_text

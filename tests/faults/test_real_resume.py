@@ -76,7 +76,8 @@ def logged(store: Path, name: str) -> Sampled:
         opened = SQLiteStore(store, StoreLimits())
         await opened.open()
         try:
-            return sampled_of(await opened.events(Scope("default"), name))
+            sampled, _ = sampled_of(await opened.events(Scope("default"), name))
+            return sampled
         finally:
             await opened.close()
 
