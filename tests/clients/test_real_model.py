@@ -295,7 +295,18 @@ def test_media_that_the_model_cannot_read_are_refused_before_anything_is_fetched
 @requirement("client:real:calls")
 def test_a_call_that_the_model_writes_comes_out_as_a_call(tiny: Callable[..., Path]) -> None:
     # What the grammar leaves no choice in comes in the tokenizer's own tokens; the script goes on where there is one.
-    script = ["<think>", "A city", " is asked.", "</think>", "\n\n", "<tool_call>", ' "', "Os", 'lo"}}\n', "</tool_call>"]
+    script = [
+        "<think>",
+        "A city",
+        " is asked.",
+        "</think>",
+        "\n\n",
+        "<tool_call>",
+        ' "',
+        "Os",
+        'lo"}}\n',
+        "</tool_call>",
+    ]
     model = tiny(script=script, template=HERMES, name="caller")
     with running_server(["--model", str(model), "--store", "memory", "--threads", "1"]) as server:  # noqa: SIM117
         with sdk(server.base_url) as client:
