@@ -1,0 +1,1 @@
+"""Documents: what a file says, read in a process of its own."""
