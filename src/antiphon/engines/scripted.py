@@ -11,6 +11,7 @@ import asyncio
 import os
 import re
 from collections.abc import AsyncGenerator, Iterator, Sequence
+from typing import cast
 
 from msgspec import Struct
 
@@ -83,16 +84,18 @@ class _Fault(Struct, frozen=True):
     silent: bool = False
 
 
-class _TextTurn(PreparedTurn):
-    """A turn of which all that is generated is text."""
-
-
 class _Script(Struct):
     """What a turn generates, piece by piece, and the seconds between pieces."""
 
     pieces: list[Delta | _Fault]
     pause: float = 0.0
     cut: bool = False
+
+
+class _ScriptedTurn(PreparedTurn, kw_only=True):
+    """A turn and its script."""
+
+    script: _Script
 
 
 class ScriptedEngine(Engine):
@@ -133,23 +136,27 @@ class ScriptedEngine(Engine):
         tokens = _count(prompt.messages)
         if tokens >= self._capabilities.context_length:
             raise ContextOverflowError(tokens, self._capabilities.context_length)
-        for name, number, _ in _directives(prompt.messages):
+        directives = list(_directives(prompt.messages))
+        for name, number, _ in directives:
             if name == "ERR":
                 raise _http_error(int(number or 500))
         constrained = _constrained(prompt) or prompt.choice.mode == "required"
-        if constrained:
-            _write_script(prompt)
-        return PreparedTurn(prompt=prompt, input_tokens=tokens, constrained=constrained)
+        script = _write_script(prompt, directives)
+        if prompt.sampling.top_logprobs is not None:
+            script.pieces = [_with_logprobs(piece) for piece in script.pieces]
+        return _ScriptedTurn(prompt=prompt, input_tokens=tokens, constrained=constrained, script=script)
 
     async def prepare_text(self, prompt: RawPrompt, sampling: Sampling, max_tokens: int) -> PreparedTurn:
         """The same for bare text, whose directives are obeyed; here each character is a token."""
         text = prompt if isinstance(prompt, str) else _characters(prompt, "prompt")
         asked = Prompt(messages=[ChatMessage("user", text)], sampling=sampling, max_output_tokens=max_tokens)
-        turn = await self.prepare(asked)
-        tokens = max(1, len(text))
-        if tokens >= self._capabilities.context_length:
-            raise ContextOverflowError(tokens, self._capabilities.context_length)
-        return _TextTurn(prompt=asked, input_tokens=tokens, constrained=turn.constrained)
+        turn = cast("_ScriptedTurn", await self.prepare(asked))
+        turn.input_tokens = max(1, len(text))
+        if turn.input_tokens >= self._capabilities.context_length:
+            raise ContextOverflowError(turn.input_tokens, self._capabilities.context_length)
+        pieces = turn.script.pieces
+        turn.script.pieces = [_as_text(piece) for piece in pieces if not isinstance(piece, ToolCallStart)]
+        return turn
 
     async def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[Token]:
         """A token a character, by its code point; there are no special ones."""
@@ -168,11 +175,7 @@ class ScriptedEngine(Engine):
         if turn.constrained:
             sampled.clear()
         known = sampled.generated
-        script = _write_script(turn.prompt)
-        if isinstance(turn, _TextTurn):
-            script.pieces = [_as_text(piece) for piece in script.pieces if not isinstance(piece, ToolCallStart)]
-        if turn.prompt.sampling.top_logprobs is not None:
-            script.pieces = [_with_logprobs(piece) for piece in script.pieces]
+        script = cast("_ScriptedTurn", turn).script
         limit = turn.prompt.max_output_tokens
         room = self._capabilities.context_length - turn.input_tokens
         limit = room if limit is None else min(limit, room)
@@ -272,19 +275,19 @@ def _http_error(status: int) -> APIError:
     return kind(message, http_status=status, retry_after=RETRY_AFTER if status == 429 else None)
 
 
-def _write_script(prompt: Prompt) -> _Script:
+def _write_script(prompt: Prompt, directives: Sequence[tuple[str, str, str]]) -> _Script:
     if is_summary_prompt(prompt.messages):
         return _Script(_words(SUMMARY))
     if is_thought_prompt(prompt.messages):
         return _Script(_words(f"{SUMMARY}: {' '.join(thought_of(prompt.messages).split()[:SUMMARY_WORDS])}"))
     output = _last_output(prompt.messages)
-    if output is not None and not any(_directives(prompt.messages)):
+    if output is not None and not directives:
         script = _Script(_words("FINAL: " + output))
         _force(script, prompt, answered=True)
         return script
     script = _Script([])
     answered = False
-    for name, number, rest in _directives(prompt.messages):
+    for name, number, rest in directives:
         answered |= _obey(script, prompt, name, number, rest)
     _force(script, prompt, answered)
     return script

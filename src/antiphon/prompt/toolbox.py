@@ -132,6 +132,8 @@ def toolbox(tools: Sequence[Tool], added: Sequence[AddedTool] = (), *, may_searc
     Raises:
         InvalidRequestError: there are too many, or one of a namespace is malformed.
     """
+    if not tools and not added:
+        return NO_TOOLS
     gathered: dict[_Identity, Entry] = {}
     found: dict[_Identity, None] = {}
     searches: list[dict[str, Any]] = []
