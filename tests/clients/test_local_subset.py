@@ -661,7 +661,7 @@ async def test_max_tool_calls_never_cuts_function_calls(api: InProcess) -> None:
 @requirement("subset:unsupported-tools", "subset:M8")
 async def test_tools_of_every_other_type_are_taken_echoed_and_never_called(api: InProcess) -> None:
     types = ["web_search", "file_search", "computer_use_preview", "code_interpreter", "image_generation", "mcp"]
-    types += ["apply_patch", "function_shell", "something_new"]
+    types += ["function_shell", "something_new"]
     tools = [{"type": kind, "extra": {"kept": True}} for kind in types]
     response = await api.create("Hi.", tools=tools)
     assert response["tools"] == tools
