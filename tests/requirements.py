@@ -2612,6 +2612,22 @@ TOOLS: tuple[Requirement, ...] = (
     R("scripted:thought", "issue 4, section 5", "A summary of thinking is its first words."),
 )
 
+FILES: tuple[Requirement, ...] = (
+    R("store:files", "issue 4, section 7", "A file is found when all of it is there, and leaves nothing when deleted."),
+    R("store:files:tenants", "issue 4, section 7", "A file of another tenant is the same as no file."),
+    R("store:files:limits", "issue 4, section 7", "A tenant has room for so many files and so many bytes of them."),
+    R("store:files:list", "issue 4, section 7", "Files are listed by id, in pages, and by purpose."),
+    R("store:files:expiry", "issue 4, section 7", "Expired files and those that never came in whole are swept."),
+)
+
+SAMPLING: tuple[Requirement, ...] = (
+    R("sampling:request", "M29", "Each field of sampling has its range; a value beyond it is a 400 that names it."),
+    R("sampling:names", "M29", "The names that llama.cpp and vLLM have for the same field are both taken."),
+    R("sampling:bounds", "B3 8", "No number of a request reaches an engine that is beyond its range."),
+    R("sampling:reaches", "M29", "Each field of sampling reaches llama.cpp as it was sent."),
+    R("sampling:bias", "M29", "A bias of a token's logit decides what is drawn."),
+)
+
 REQUIREMENTS: tuple[Requirement, ...] = (
     *WIRE,
     *MACHINE,
@@ -2642,4 +2658,6 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *DIALECTS_B,
     *CHAT,
     *TOOLS,
+    *FILES,
+    *SAMPLING,
 )

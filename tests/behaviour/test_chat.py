@@ -404,6 +404,8 @@ async def test_every_field_of_sampling_is_that_of_a_response(one: InProcess, wat
         "presence_penalty": 1,
         "frequency_penalty": -1,
         "repeat_penalty": 1.1,
+        "xtc_probability": 0.5,
+        "logit_bias": {"7": -1.5},
         "seed": 4,
         "stop": ["end"],
     }

@@ -55,6 +55,7 @@ HEADINGS: Mapping[str, str] = {
     "DIALECTS_A": "Dialects of tool calls",
     "CONSTRAINTS": "What is enforced",
     "CHAT": "Beside Responses",
+    "SAMPLING": "The local engine",
 }
 
 

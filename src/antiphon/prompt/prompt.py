@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from antiphon.prompt.toolbox import NO_TOOLS, Toolbox
 from antiphon.protocol.request import TextFormat
+from antiphon.protocol.sampling import Samplers
 from antiphon.protocol.tools import CustomTool, FunctionTool
 
 __all__ = ["ChatMessage", "Prompt", "ResolvedChoice", "Sampling", "ToolCall"]
@@ -61,6 +62,7 @@ class Sampling(Struct, frozen=True):
     seed: int | None = None
     stop: Sequence[str] = ()
     top_logprobs: int | None = None
+    samplers: Samplers = Samplers()
 
 
 class ResolvedChoice(Struct, frozen=True):

@@ -39,7 +39,7 @@ MAX_CHOICES = 128
 """Answers to one request."""
 
 _REPLACED = {"functions": "tools", "function_call": "tool_choice"}
-_BEYOND = ("audio", "web_search_options", "logit_bias")
+_BEYOND = ("audio", "web_search_options")
 
 
 class StreamOptions(Struct):
@@ -67,7 +67,6 @@ class _Body(SharedFields):
     function_call: Raw = Raw(b"null")
     audio: dict[str, Any] | None = None
     web_search_options: dict[str, Any] | None = None
-    logit_bias: dict[str, float] | None = None
 
 
 class ChatRequest(Struct):

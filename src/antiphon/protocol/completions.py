@@ -49,7 +49,6 @@ class _Body(SharedFields):
     best_of: int | None = None
     echo: bool | None = None
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    logit_bias: dict[str, float] | None = None
     stream_options: StreamOptions | None = None
 
 
@@ -135,8 +134,6 @@ def _refuse(body: _Body) -> None:
         raise UnsupportedError(
             "'suffix' is not supported: a text is gone on from its end, not filled in.", param="suffix"
         )
-    if body.logit_bias:
-        raise UnsupportedError("'logit_bias' is not supported by this server.", param="logit_bias")
     if body.best_of is not None and body.best_of != (body.n or 1):
         raise UnsupportedError("'best_of' other than 'n' is not supported.", param="best_of")
     if body.echo and body.logprobs is not None:

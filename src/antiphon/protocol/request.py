@@ -19,6 +19,7 @@ from antiphon.protocol.depth import check_value
 from antiphon.protocol.items import Item, Message, decode_item
 from antiphon.protocol.json import decode_body, quoted
 from antiphon.protocol.parts import InputText
+from antiphon.protocol.sampling import Samplers, SamplingFields, samplers_of
 from antiphon.protocol.tools import Tool, ToolChoice, decode_tool, decode_tool_choice
 
 __all__ = [
@@ -81,7 +82,7 @@ class StreamOptions(Struct):
     include_obfuscation: bool | None = None
 
 
-class SharedFields(Struct):
+class SharedFields(SamplingFields):
     """Fields that the bodies of all generating routes have in common: sampling (M29), and who asks for what."""
 
     model: str | None = None
@@ -101,7 +102,6 @@ class SharedFields(Struct):
     chat_template_kwargs: dict[str, Any] | None = None
     top_k: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    repeat_penalty: Annotated[float, Meta(ge=0.01, le=10)] | None = None
     seed: Annotated[int, Meta(ge=-1, le=2**32 - 1)] | None = None
     stop: str | list[str] | None = None
 
@@ -168,6 +168,7 @@ class CreateResponse(Struct):
     top_k: int | None
     min_p: float | None
     repeat_penalty: float | None
+    samplers: Samplers
     seed: int | None
     stop: list[str]
     generate: bool = True
@@ -217,6 +218,7 @@ def shared_values(body: SharedFields) -> dict[str, Any]:
         InvalidRequestError: one is too long, nested too deeply or of an unknown value.
     """
     _check_shared(body)
+    repeat_penalty, samplers = samplers_of(body)
     return {
         "model": body.model,
         "store": body.store is not False,
@@ -235,7 +237,8 @@ def shared_values(body: SharedFields) -> dict[str, Any]:
         "chat_template_kwargs": body.chat_template_kwargs or {},
         "top_k": body.top_k,
         "min_p": body.min_p,
-        "repeat_penalty": body.repeat_penalty,
+        "repeat_penalty": repeat_penalty,
+        "samplers": samplers,
         "seed": body.seed,
         "stop": [body.stop] if isinstance(body.stop, str) else body.stop or [],
     }

@@ -75,6 +75,7 @@ def sampling_of(request: CreateResponse) -> Sampling:
         presence_penalty=request.presence_penalty,
         frequency_penalty=request.frequency_penalty,
         repeat_penalty=request.repeat_penalty,
+        samplers=request.samplers,
         seed=request.seed,
         stop=request.stop,
         top_logprobs=request.top_logprobs if LOGPROBS in request.include else None,

@@ -204,7 +204,7 @@ def test_the_fields_of_a_chat_request_are_those_of_a_response() -> None:
 @requirement("chat:request")
 def test_a_null_is_an_absent_field() -> None:
     names = ("tools", "tool_choice", "response_format", "n", "logprobs", "top_logprobs", "stream_options", "stop")
-    more = ("functions", "function_call", "audio", "logit_bias", "modalities", "reasoning", "max_tokens", "metadata")
+    more = ("functions", "function_call", "audio", "modalities", "reasoning", "max_tokens", "metadata")
     assert read(**dict.fromkeys([*names, *more])) == read()
 
 
@@ -311,7 +311,7 @@ for _ in range(200):
         ({"messages": HI, "modalities": ["text", "audio"]}, "modalities"),
         ({"messages": HI, "audio": {"voice": "ash"}}, "audio"),
         ({"messages": HI, "web_search_options": {"user_location": None}}, "web_search_options"),
-        ({"messages": HI, "logit_bias": {"1": 2}}, "logit_bias"),
+        ({"messages": HI, "logit_bias": {"one": 2}}, "logit_bias"),
         ({"messages": HI, "metadata": {"k": "v" * 513}}, "metadata.k"),
     ],
 )
@@ -418,7 +418,7 @@ def test_a_prompt_is_text_or_tokens_or_several(prompt: Any, expected: list[Any])
         ({"prompt": {"id": "p"}}, "prompt"),
         ({"prompt": "a", "suffix": "b"}, "suffix"),
         ({"prompt": "a", "best_of": 2}, "best_of"),
-        ({"prompt": "a", "logit_bias": {"1": 1}}, "logit_bias"),
+        ({"prompt": "a", "logit_bias": {"1": 101}}, "logit_bias"),
         ({"prompt": "a", "echo": True, "logprobs": 1}, "echo"),
         ({"prompt": "a", "max_tokens": 0}, "max_tokens"),
         ({"prompt": "a", "logprobs": 21}, "logprobs"),
@@ -430,7 +430,7 @@ def test_a_field_of_a_completion_at_fault_is_named(fields: dict[str, Any], param
         decode_completion_request(msgspec.json.encode(fields))
     assert caught.value.param is not None
     assert caught.value.param.startswith(param)
-    assert isinstance(caught.value, UnsupportedError) == (param in ("suffix", "best_of", "logit_bias", "echo"))
+    assert isinstance(caught.value, UnsupportedError) == (param in ("suffix", "best_of", "echo"))
 
 
 @requirement("completions:request")

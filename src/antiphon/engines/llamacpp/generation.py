@@ -413,7 +413,7 @@ def sampling_fields(sampling: Sampling) -> dict[str, Any]:
         # At least one alternative must be asked for to get the chosen token's own probability.
         "n_probs": None if sampling.top_logprobs is None else max(1, sampling.top_logprobs),
     }
-    return {name: value for name, value in named_values.items() if value is not None}
+    return {name: value for name, value in named_values.items() if value is not None} | sampling.samplers.named()
 
 
 def _refused(error: ChildError) -> str:
