@@ -20,6 +20,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from antiphon.errors import ConfigurationError
 from antiphon.store.conversations import ConversationStore
+from antiphon.store.files import FileStore
 from antiphon.store.registers import Registers
 from antiphon.store.rows import (
     ApiKey,
@@ -175,7 +176,7 @@ class ResponseStore(ABC):
         return nullcontext()
 
 
-class Store(ResponseStore, ConversationStore, Registers):
+class Store(ResponseStore, ConversationStore, FileStore, Registers):
     """Everything that a server keeps."""
 
     shared: bool = False
@@ -209,7 +210,7 @@ class Store(ResponseStore, ConversationStore, Registers):
     async def sweep(self, now: float) -> int:
         """Make gone what has expired, and remove what nothing needs; the number of rows removed. `now` in seconds.
 
-        Event logs whose time is over are removed too, idempotency records, and conversations by their limits.
+        Event logs whose time is over are removed too, idempotency records, files, and conversations by their limits.
         """
 
     @abstractmethod

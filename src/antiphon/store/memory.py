@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from antiphon.store.base import Store
 from antiphon.store.memory_conversations import MemoryConversations
+from antiphon.store.memory_files import MemoryFiles
 from antiphon.store.memory_registers import MemoryRegisters
 from antiphon.store.memory_rows import Item, Items, Key, ResponseRow, check_order
 from antiphon.store.refusals import conversation_locked, response_exists, response_in_progress
@@ -37,11 +38,11 @@ from antiphon.store.rows import (
 __all__ = ["MemoryStore"]
 
 
-class MemoryStore(MemoryConversations, MemoryRegisters, Store):
+class MemoryStore(MemoryConversations, MemoryRegisters, MemoryFiles, Store):
     """Keeps everything in memory within limits (M41).
 
     `clock` gives seconds that never go back; ages count by it, so that a wall clock that is set does no harm.
-    `wall_clock` gives the time in seconds since the epoch, by which idempotency records say when they expire.
+    `wall_clock` gives the time in seconds since the epoch, by which idempotency records and files say when they expire.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class MemoryStore(MemoryConversations, MemoryRegisters, Store):
         items = Items()
         MemoryConversations.__init__(self, limits, clock, items)
         MemoryRegisters.__init__(self, wall_clock)
+        MemoryFiles.__init__(self, wall_clock)
         self._rows: dict[Key, ResponseRow] = {}
         self._by_use: OrderedDict[Key, ResponseRow] = OrderedDict()
         self._by_age: dict[float, OrderedDict[Key, ResponseRow]] = {}
@@ -74,6 +76,7 @@ class MemoryStore(MemoryConversations, MemoryRegisters, Store):
         self._owners.clear()
         self._forget_conversations()
         self._forget_registers()
+        self._files.clear()
         self._items.clear()
         self._live = self._own_bytes = 0
 
@@ -82,7 +85,8 @@ class MemoryStore(MemoryConversations, MemoryRegisters, Store):
         self._expire()
         self._expire_conversations()
         size = self._own_bytes + self._items.size
-        return StoreStatus("memory", False, self._live, len(self._items), size, len(self._conversations))
+        conversations, files = len(self._conversations), len(self._files)
+        return StoreStatus("memory", False, self._live, len(self._items), size, conversations, files)
 
     # Responses
 
@@ -239,7 +243,8 @@ class MemoryStore(MemoryConversations, MemoryRegisters, Store):
         before = self._removed
         self._expire()
         self._expire_logs()
-        return self._removed - before + self._expire_conversations() + self._expire_records()
+        beside = self._expire_conversations() + self._expire_records() + self._expire_files()
+        return self._removed - before + beside
 
     async def join(self, owner: str) -> None:
         """Enter a process as the only owner: whatever wrote here before is gone."""
@@ -276,6 +281,7 @@ class MemoryStore(MemoryConversations, MemoryRegisters, Store):
         """Remove a tenant's key and all its rows, running responses and API keys included."""
         self._delete_conversations_of(tenant)
         self._delete_registers_of(tenant)
+        self._delete_files_of(tenant)
         for row in [row for key, row in self._rows.items() if key[0] == tenant]:
             self._end(row)
             row.retained = 0

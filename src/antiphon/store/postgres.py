@@ -91,7 +91,8 @@ class PostgresStore(PostgresResponses, PostgresRemoval, PostgresConversations, P
     async def status(self) -> StoreStatus:
         """Where it lies and what it holds; what has expired counts until it is swept. Reads whole tables."""
         responses, items, size, _, conversations = await self._totals()
-        return StoreStatus(location(self.url), True, responses, items, size, conversations)
+        files = (await self._fetch("count_files"))[0][0]
+        return StoreStatus(location(self.url), True, responses, items, size, conversations, files)
 
     def listen(self, doorbell: Doorbell) -> None:
         """Ring for what other servers write; a help only."""

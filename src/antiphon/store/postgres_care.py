@@ -129,6 +129,8 @@ TABLES = [
     "conversation_items",
     "conversations",
     "event_batches",
+    "file_chunks",
+    "files",
     "idempotency",
     "items",
     "owners",

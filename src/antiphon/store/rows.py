@@ -251,3 +251,4 @@ class StoreStatus(Struct, frozen=True):
     items: int
     bytes: int
     conversations: int = 0
+    files: int = 0

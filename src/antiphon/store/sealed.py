@@ -1,8 +1,9 @@
 """A store whose bodies are sealed, over any other store (issue 3, Encryption at rest).
 
 Sealed are snapshots, items, events and what was sampled for them, plans, conversations' metadata, webhooks, prompts,
-the digests of idempotent requests and the keys of blobs. Ids, states, times, the order of events and API keys, of which
-only digests are kept, stay as they are. Offsets of events count in the plain body.
+files and their names, the digests of idempotent requests and the keys of blobs. Ids, states, times, the order of
+events, the sizes and purposes of files, and API keys, of which only digests are kept, stay as they are. Offsets of
+events count in the plain body.
 
 A tenant's key is made with its first row, and lies wrapped in the store. It is asked for again every other second, so
 that a server soon sees that a tenant was deleted elsewhere.
@@ -13,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 
@@ -41,13 +41,13 @@ from antiphon.store.rows import (
     StoredResponse,
     StoreStatus,
 )
+from antiphon.store.sealed_files import SealedFiles
+from antiphon.store.sealed_keys import TenantKeys, open_sealed, unreadable
 from antiphon.store.sealing import DataKey, MasterKey, UnsealableError
 
 __all__ = ["SealedStore"]
 
 _log = logging.getLogger(__name__)
-_FRESH_SECONDS = 2.0
-_MOST_KEYS = 1024
 _TURNS_A_STEP = 64
 
 RESPONSE, PLAN, ITEM, EVENTS, SAMPLED = "response", "plan", "item", "events", "sampled"
@@ -55,58 +55,7 @@ CONVERSATION, DELIVERY, IDEMPOTENCY, CODEC = "conversation", "delivery", "idempo
 PROMPT = "prompt"
 
 
-class _Keys:
-    """The data keys of tenants, unwrapped: for two seconds, and so many at most."""
-
-    def __init__(self, inner: Store, master: MasterKey, clock: Callable[[], float]) -> None:
-        self._inner = inner
-        self._master = master
-        self._clock = clock
-        self._known: OrderedDict[str, tuple[float, DataKey]] = OrderedDict()
-
-    async def make(self, tenant: str) -> DataKey:
-        """The key to seal with, made where there is none."""
-        known = self._fresh(tenant)
-        if known is not None:
-            return known
-        asked_at = self._clock()
-        wrapped = await self._inner.tenant_key(tenant)
-        if wrapped is None:
-            wrapped = await self._inner.add_tenant_key(tenant, self._master.new_data_key(tenant))
-        return self._keep(tenant, wrapped, asked_at)
-
-    async def find(self, tenant: str) -> DataKey:
-        """The key to open with."""
-        known = self._fresh(tenant)
-        if known is not None:
-            return known
-        asked_at = self._clock()
-        wrapped = await self._inner.tenant_key(tenant)
-        if wrapped is None:
-            raise _unreadable()
-        return self._keep(tenant, wrapped, asked_at)
-
-    def forget(self, tenant: str) -> None:
-        """Keep a key no longer."""
-        self._known.pop(tenant, None)
-
-    def _fresh(self, tenant: str) -> DataKey | None:
-        known = self._known.get(tenant)
-        return known[1] if known is not None and self._clock() < known[0] + _FRESH_SECONDS else None
-
-    def _keep(self, tenant: str, wrapped: bytes, asked_at: float) -> DataKey:
-        try:
-            key = self._master.unwrap(tenant, wrapped)
-        except UnsealableError:
-            raise _unreadable() from None
-        self._known[tenant] = (asked_at, key)
-        self._known.move_to_end(tenant)
-        if len(self._known) > _MOST_KEYS:
-            self._known.popitem(last=False)
-        return key
-
-
-class SealedStore(Store):
+class SealedStore(SealedFiles, Store):
     """Seals what goes into `inner` and opens what comes out; `clock` gives seconds that only go forward."""
 
     sealed = True
@@ -115,7 +64,7 @@ class SealedStore(Store):
         self.inner = inner
         self.shared = inner.shared
         self._master = master
-        self._keys = _Keys(inner, master, clock)
+        self._keys = TenantKeys(inner, master, clock)
         self._server: DataKey | None = None
         inner.sealed = True
 
@@ -141,7 +90,7 @@ class SealedStore(Store):
         wrapped = await self.inner.tenant_key(SERVER)
         if wrapped is None:
             status = await self.inner.status()
-            rows = status.responses or status.items or status.bytes or status.conversations
+            rows = status.responses or status.items or status.bytes or status.conversations or status.files
             if rows or await self.inner.codec_keys():
                 raise ConfigurationError(
                     "The store holds rows that are not encrypted, and they cannot be encrypted where they are. Start "
@@ -253,7 +202,7 @@ class SealedStore(Store):
             return None
         response = await self._open_response(scope, claimed.response)
         key = await self._keys.find(scope.tenant)
-        return ClaimedResponse(response, _open(key, PLAN, response_id, claimed.plan))
+        return ClaimedResponse(response, open_sealed(key, PLAN, response_id, claimed.plan))
 
     # Conversations
 
@@ -302,7 +251,7 @@ class SealedStore(Store):
         if found is None:
             return None
         data_key = await self._keys.find(scope.tenant)
-        return replace(found, digest=_open(data_key, IDEMPOTENCY, key, found.digest))
+        return replace(found, digest=open_sealed(data_key, IDEMPOTENCY, key, found.digest))
 
     async def due_deliveries(self, now: float, hold_seconds: float, most: int) -> list[Delivery]:
         """Webhooks of every tenant that are due; one that can never be read again is removed, and logged."""
@@ -310,7 +259,7 @@ class SealedStore(Store):
         for delivery in await self.inner.due_deliveries(now, hold_seconds, most):
             try:
                 key = await self._keys.find(delivery.scope.tenant)
-                opened.append(replace(delivery, body=_open(key, DELIVERY, delivery.id, delivery.body)))
+                opened.append(replace(delivery, body=open_sealed(key, DELIVERY, delivery.id, delivery.body)))
             except InternalError:
                 _log.error("the webhook %s cannot be read and is dropped", delivery.id)
                 await self.inner.settle_delivery(delivery.scope, delivery.id, None)
@@ -360,7 +309,8 @@ class SealedStore(Store):
         """All keys of blobs, oldest first."""
         key = self._servers_key()
         return [
-            replace(found, secret=_open(key, CODEC, found.id, found.secret)) for found in await self.inner.codec_keys()
+            replace(found, secret=open_sealed(key, CODEC, found.id, found.secret))
+            for found in await self.inner.codec_keys()
         ]
 
     async def add_codec_key(self, key: CodecKey) -> None:
@@ -416,25 +366,13 @@ class SealedStore(Store):
 
     async def _open_response(self, scope: Scope, found: StoredResponse) -> StoredResponse:
         key = await self._keys.find(scope.tenant)
-        return replace(found, snapshot=_open(key, RESPONSE, found.id, found.snapshot))
+        return replace(found, snapshot=open_sealed(key, RESPONSE, found.id, found.snapshot))
 
     async def _open_conversation(self, scope: Scope, found: StoredConversation | None) -> StoredConversation | None:
         if found is None:
             return None
         key = await self._keys.find(scope.tenant)
-        return replace(found, metadata=_open(key, CONVERSATION, found.id, found.metadata))
-
-
-def _unreadable() -> InternalError:
-    return InternalError("What is stored cannot be read: it was changed, or encrypted with another key.")
-
-
-def _open(key: DataKey, kind: str, identity: str, sealed: bytes) -> bytes:
-    try:
-        return key.open(kind, identity, sealed)
-    except UnsealableError:
-        _log.error("a sealed row does not open: %s %s", kind, identity)
-        raise _unreadable() from None
+        return replace(found, metadata=open_sealed(key, CONVERSATION, found.id, found.metadata))
 
 
 def _open_item(key: DataKey, sealed: bytes, identity: str | None = None) -> bytes:
@@ -442,7 +380,7 @@ def _open_item(key: DataKey, sealed: bytes, identity: str | None = None) -> byte
         return key.open_named(ITEM, sealed, identity)
     except UnsealableError:
         _log.error("a sealed item does not open: %s", identity or "in a chain")
-        raise _unreadable() from None
+        raise unreadable() from None
 
 
 def _prompt_id(prompt: StoredPrompt) -> str:
@@ -450,7 +388,7 @@ def _prompt_id(prompt: StoredPrompt) -> str:
 
 
 def _open_prompt(key: DataKey, found: StoredPrompt) -> StoredPrompt:
-    return replace(found, body=_open(key, PROMPT, _prompt_id(found), found.body))
+    return replace(found, body=open_sealed(key, PROMPT, _prompt_id(found), found.body))
 
 
 def _seal_items(key: DataKey, items: Sequence[StoredItem]) -> list[StoredItem]:
@@ -469,7 +407,7 @@ def _seal_batch(key: DataKey, response_id: str, batch: EventBatch) -> EventBatch
 
 def _open_batch(key: DataKey, response_id: str, batch: EventBatch) -> EventBatch:
     identity = _batch_id(response_id, batch)
-    body, sampled = _open(key, EVENTS, identity, batch.body), _open(key, SAMPLED, identity, batch.sampled)
+    body, sampled = open_sealed(key, EVENTS, identity, batch.body), open_sealed(key, SAMPLED, identity, batch.sampled)
     return EventBatch(batch.first_sequence, body, batch.offsets, sampled)
 
 

@@ -69,7 +69,9 @@ class SQLiteStore(SQLiteConversations, SQLiteRegisters, Store):
     async def status(self) -> StoreStatus:
         """Where it lies and what it holds; what has expired counts until it is swept."""
         totals = self._open().rows.ledger.totals
-        return StoreStatus(str(self.path), True, totals.responses, totals.items, totals.bytes, totals.conversations)
+        files = self._read("count_files", {})[0][0]
+        counts = (totals.responses, totals.items, totals.bytes, totals.conversations, files)
+        return StoreStatus(str(self.path), True, *counts)
 
     async def create_response(self, scope: Scope, response: NewResponse) -> None:
         """Begin a response.
@@ -215,7 +217,7 @@ class SQLiteStore(SQLiteConversations, SQLiteRegisters, Store):
                     break
                 # For as long as the step took: what came meanwhile is not to share a transaction with the next one.
                 await asyncio.sleep(time.monotonic() - began)
-        return removed
+        return removed + await self._remove_files("find_due_file", now=now)
 
     def _sweeps(self, now: float) -> list[Callable[[], tuple[int, int]]]:
         """Steps that each remove some of one kind: how many were found, and how many rows that removed."""

@@ -170,7 +170,7 @@ async def test_space_is_given_back_when_no_server_has_the_store(path: Path, name
     before = await store.status()
     await store.close()
     report = await maintenance.vacuum(named)
-    assert report.after < report.before / 4
+    assert report.after < report.before / 3
     assert report.after == path.stat().st_size
     store = await opened(path)
     assert await store.status() == before

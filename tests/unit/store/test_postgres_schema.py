@@ -25,7 +25,7 @@ from support.postgres import OWNER, PASSWORD, Cluster
 from support.stores import OURS, add, look_up
 
 FOLDER = Path(package.__file__).parent
-MAY_READ_ALL = {"totals", "keys", "codec_keys", "conversation_totals", "owners", "report"}
+MAY_READ_ALL = {"totals", "keys", "codec_keys", "conversation_totals", "owners", "report", "count_files"}
 
 
 IN_ORDER = {

@@ -1,0 +1,172 @@
+"""Uploaded files in a store: they come in by steps, are whole or not there, and belong to a tenant."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from antiphon.errors import InvalidRequestError
+from antiphon.store.base import Store
+from antiphon.store.files import UPLOAD_SECONDS, FileLimits, FilePage, StoredFile
+from support.stores import OURS, THEIRS, Clock, Make, wrapped_key
+
+requirement = pytest.mark.requirement
+
+ROOM = FileLimits(100, 1_000_000)
+NUL = b"\x00\xff any bytes \r\n"
+
+
+def a_file(name: str, size: int = 10, purpose: str = "batch", expires_at: int | None = None) -> StoredFile:
+    return StoredFile(name, 1000, expires_at, size, purpose, f"{name}.txt é".encode())
+
+
+async def put(store: Store, file: StoredFile, *chunks: bytes, scope=OURS) -> None:
+    await store.begin_file(scope, file, ROOM)
+    for position, chunk in enumerate(chunks):
+        assert await store.add_file_chunk(scope, file.id, position, chunk)
+    assert await store.finish_file(scope, file.id)
+
+
+async def listed(store: Store, scope=OURS, **page: object) -> list[str]:
+    found: Sequence[StoredFile] = await store.list_files(scope, FilePage(**{"limit": 100, **page}))
+    return [file.id for file in found]
+
+
+@requirement("store:files")
+async def test_a_file_is_found_when_it_is_whole_and_not_before(store: Store):
+    file = a_file("file-1")
+    await store.begin_file(OURS, file, ROOM)
+    assert await store.add_file_chunk(OURS, file.id, 0, NUL)
+    assert await store.find_file(OURS, file.id) is None
+    assert await listed(store) == []
+    assert list(await store.file_chunks(OURS, file.id, 0, 9)) == []
+    assert await store.finish_file(OURS, file.id)
+    assert await store.find_file(OURS, file.id) == file
+    assert await listed(store) == ["file-1"]
+    assert list(await store.file_chunks(OURS, file.id, 0, 9)) == [NUL]
+    assert not await store.finish_file(OURS, file.id)
+    assert not await store.add_file_chunk(OURS, file.id, 1, b"late")
+    assert list(await store.file_chunks(OURS, file.id, 0, 9)) == [NUL]
+
+
+@requirement("store:files")
+async def test_chunks_come_back_in_order_and_by_position(store: Store):
+    chunks = [bytes([number]) * 5 for number in range(7)]
+    await put(store, a_file("file-1"), *chunks)
+    assert list(await store.file_chunks(OURS, "file-1", 0, 7)) == chunks
+    assert list(await store.file_chunks(OURS, "file-1", 2, 3)) == chunks[2:5]
+    assert list(await store.file_chunks(OURS, "file-1", 7, 3)) == []
+
+
+@requirement("store:files:tenants")
+async def test_a_file_of_another_tenant_is_not_there(store: Store):
+    await put(store, a_file("file-1"), b"ours")
+    await store.begin_file(OURS, a_file("file-2"), ROOM)
+    assert await store.find_file(THEIRS, "file-1") is None
+    assert await listed(store, THEIRS) == []
+    assert list(await store.file_chunks(THEIRS, "file-1", 0, 1)) == []
+    assert not await store.add_file_chunk(THEIRS, "file-2", 0, b"x")
+    assert not await store.finish_file(THEIRS, "file-2")
+    assert not await store.delete_file(THEIRS, "file-1")
+    await put(store, a_file("file-1"), b"theirs", scope=THEIRS)
+    assert list(await store.file_chunks(OURS, "file-1", 0, 1)) == [b"ours"]
+    assert list(await store.file_chunks(THEIRS, "file-1", 0, 1)) == [b"theirs"]
+    await store.add_tenant_key("theirs", wrapped_key("theirs"))
+    await store.delete_tenant("theirs")
+    assert await store.find_file(THEIRS, "file-1") is None
+    assert await listed(store) == ["file-1"]
+    assert (await store.status()).files == 2
+
+
+@requirement("store:files")
+async def test_a_deleted_file_leaves_nothing(store: Store):
+    await put(store, a_file("file-1"), b"one", b"two")
+    await store.begin_file(OURS, a_file("file-2"), ROOM)
+    assert await store.delete_file(OURS, "file-1")
+    assert await store.delete_file(OURS, "file-2")
+    assert not await store.delete_file(OURS, "file-1")
+    assert await store.find_file(OURS, "file-1") is None
+    assert (await store.status()).files == 0
+    await put(store, a_file("file-1"), b"new")
+    assert list(await store.file_chunks(OURS, "file-1", 0, 9)) == [b"new"]
+
+
+@requirement("store:files:limits")
+async def test_a_tenant_has_room_for_so_many_files_and_bytes(store: Store):
+    await put(store, a_file("file-1", 60), b"x")
+    with pytest.raises(InvalidRequestError, match="100 bytes") as caught:
+        await store.begin_file(OURS, a_file("file-2", 41), FileLimits(9, 100))
+    assert caught.value.code == "file_limit_reached"
+    with pytest.raises(InvalidRequestError, match="1 files"):
+        await store.begin_file(OURS, a_file("file-2", 1), FileLimits(1, 100))
+    assert (await store.status()).files == 1
+    # One that is coming in counts, and the other tenant's do not.
+    await store.begin_file(OURS, a_file("file-2", 40), FileLimits(2, 100))
+    with pytest.raises(InvalidRequestError):
+        await store.begin_file(OURS, a_file("file-3", 1), FileLimits(9, 100))
+    await store.begin_file(THEIRS, a_file("file-3", 100), FileLimits(1, 100))
+    assert await store.delete_file(OURS, "file-1")
+    await store.begin_file(OURS, a_file("file-3", 60), FileLimits(2, 100))
+
+
+@requirement("store:files:limits")
+async def test_files_that_come_at_once_do_not_pass_the_limit_together(store: Store):
+    begun = [store.begin_file(OURS, a_file(f"file-{number}", 10), FileLimits(3, 1000)) for number in range(8)]
+    results = await asyncio.gather(*begun, return_exceptions=True)
+    assert sum(result is None for result in results) == 3
+    assert sum(isinstance(result, InvalidRequestError) for result in results) == 5
+    assert (await store.status()).files == 3
+
+
+@requirement("store:files:list")
+async def test_files_are_listed_by_id_in_pages_and_by_purpose(store: Store):
+    for number in range(5):
+        await put(store, a_file(f"file-{number}", purpose="vision" if number % 2 else "batch"))
+    assert await listed(store) == [f"file-{number}" for number in (4, 3, 2, 1, 0)]
+    assert await listed(store, newest_first=False, limit=2) == ["file-0", "file-1"]
+    assert await listed(store, newest_first=False, after="file-1", limit=2) == ["file-2", "file-3"]
+    assert await listed(store, after="file-1") == ["file-0"]
+    assert await listed(store, purpose="vision") == ["file-3", "file-1"]
+    assert await listed(store, purpose="vision", after="file-3") == ["file-1"]
+    assert await listed(store, purpose="batch", newest_first=False, after="file-0") == ["file-2", "file-4"]
+    assert await listed(store, purpose="evals") == []
+    # The file that a page ended with may have been deleted since.
+    assert await store.delete_file(OURS, "file-2")
+    assert await listed(store, after="file-2") == ["file-1", "file-0"]
+
+
+@requirement("store:files:expiry")
+async def test_a_file_goes_when_its_time_is_up(make: Make, clock: Clock):
+    store = await make()
+    now = int(clock.now)
+    await put(store, a_file("file-1", expires_at=now + 100), b"soon", b"gone")
+    await put(store, a_file("file-2"), b"stays")
+    clock.now += 99
+    assert await store.sweep(clock.now) == 0
+    assert await listed(store) == ["file-2", "file-1"]
+    clock.now += 1
+    assert await store.find_file(OURS, "file-1") is None
+    assert list(await store.file_chunks(OURS, "file-1", 0, 9)) == []
+    assert await listed(store) == ["file-2"]
+    assert not await store.delete_file(OURS, "file-1")
+    await store.sweep(clock.now)
+    assert (await store.status()).files == 1
+    clock.now += 10 * UPLOAD_SECONDS
+    await store.sweep(clock.now)
+    assert list(await store.file_chunks(OURS, "file-2", 0, 9)) == [b"stays"]
+
+
+@requirement("store:files:expiry")
+async def test_a_file_that_never_became_whole_is_swept(make: Make, clock: Clock):
+    store = await make()
+    await store.begin_file(OURS, a_file("file-1"), ROOM)
+    for position in range(130):
+        assert await store.add_file_chunk(OURS, "file-1", position, b"x")
+    clock.now += UPLOAD_SECONDS - 1
+    assert await store.sweep(clock.now) == 0
+    clock.now += 1
+    assert await store.sweep(clock.now) == 1
+    assert (await store.status()).files == 0
+    assert not await store.add_file_chunk(OURS, "file-1", 130, b"x")
