@@ -2618,6 +2618,21 @@ FILES: tuple[Requirement, ...] = (
     R("store:files:limits", "issue 4, section 7", "A tenant has room for so many files and so many bytes of them."),
     R("store:files:list", "issue 4, section 7", "Files are listed by id, in pages, and by purpose."),
     R("store:files:expiry", "issue 4, section 7", "Expired files and those that never came in whole are swept."),
+    R("files:create", "issue 4, section 7", "A file that is uploaded comes back byte for byte."),
+    R("files:routes", "issue 4, section 7", "The routes of files are there with and without `/v1`."),
+    R("files:list", "issue 4, section 7", "Files are listed newest first, in pages and by purpose."),
+    R("files:delete", "issue 4, section 7", "A deleted file is a 404, as one that never was."),
+    R("files:purpose", "issue 4, section 7", "A purpose is one of OpenAI's; any other is a 400."),
+    R("files:expiry", "issue 4, section 7", "An upload may say after how many seconds the file expires."),
+    R("files:malformed", "issue 4, section 7", "What is no form with a file is a 400 and leaves nothing."),
+    R("files:names", "faults B3 31", "A file's name reaches no header and no path as it was sent."),
+    R("files:size", "issue 4, section 7", "A file that is too large is a 413 before all of it came in."),
+    R("files:limits", "issue 4, section 7", "A tenant may have so many files and so many bytes of them."),
+    R("files:persistence-off", "M41", "Where nothing is stored, files are a 400 that says so."),
+    R("files:tenants", "architecture, data model", "A file of another tenant is a 404 in every verb."),
+    R("files:interrupted", "issue 4, section 7", "An upload that is cut off leaves nothing."),
+    R("files:content", "issue 4, section 7", "What reads a file for a request names the most bytes that it takes."),
+    R("client:openai:files", "issue 4, section 7", "The openai package uploads, lists, reads and deletes files."),
 )
 
 SAMPLING: tuple[Requirement, ...] = (

@@ -226,6 +226,17 @@ class Settings(Struct, frozen=True, kw_only=True):
             ge=1024,
         ),
     ] = 256 * 1024 * 1024
+    max_file_bytes: Annotated[int, Doc(description="Largest file that can be uploaded, in bytes.", ge=1)] = (
+        64 * 1024 * 1024
+    )
+    max_files: Annotated[int, Doc(description="Most uploaded files that one tenant may have.", ge=0)] = 10_000
+    max_files_bytes: Annotated[
+        Count | None,
+        Doc(
+            description="Most bytes of uploaded files that one tenant may have. Memory: 268435456, else 10737418240 "
+            "(10 GiB)."
+        ),
+    ] = None
     max_concurrent_requests: Annotated[
         int, Doc(description="Most responses generated or waiting at once; more are answered 503.", ge=1)
     ] = 256

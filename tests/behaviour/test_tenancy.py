@@ -8,6 +8,7 @@ and the owner's rows as they were.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import httpx2
@@ -16,6 +17,7 @@ import pytest
 from msgspec import Struct
 
 from antiphon.http.app import OPEN_PATHS, Application, create_app
+from antiphon.protocol.files import new_file_id
 from antiphon.protocol.ids import new_id
 from antiphon.runtime.keys import new_key
 from antiphon.runtime.limits import KeyRules
@@ -116,6 +118,9 @@ CASES: dict[tuple[str, str], list[Case]] = {
         Case("/conversations/{id}/items/{same_item}", "conversation"),
         Case("/conversations/{own_conversation}/items/{id}", "item", owner=404),
     ],
+    ("GET", "/files/{file_id}"): [Case("/files/{id}", "file")],
+    ("GET", "/files/{file_id}/content"): [Case("/files/{id}/content", "file")],
+    ("DELETE", "/files/{file_id}"): [Case("/files/{id}", "file")],
 }
 
 WITHOUT_ROWS = {
@@ -126,6 +131,8 @@ WITHOUT_ROWS = {
     ("POST", "/embeddings"): "texts in, numbers out",
     ("POST", "/tokenize"): "the same",
     ("POST", "/detokenize"): "the same",
+    ("POST", "/files"): "a file is made of what is sent",
+    ("GET", "/files"): "a list of the asker's own; test_files.py asks for another tenant's",
     ("GET", "/"): "open",
     ("GET", "/health"): "open",
     ("GET", "/ready"): "open",
@@ -152,7 +159,7 @@ async def a_tenant(api: InProcess, name: str) -> Tenant:
     tenant = Tenant(api.client, headers, {}, {})
     tenant.ids = await rows(tenant)
     tenant.deleted = await rows(tenant)
-    for kind in ("response", "conversation"):
+    for kind in ("response", "conversation", "file"):
         reply = await call(tenant, "DELETE", f"/{kind}s/{tenant.deleted[kind]}")
         assert reply.status_code == 200
     return tenant
@@ -164,7 +171,14 @@ async def rows(tenant: Tenant) -> dict[str, str]:
     items = [{"role": "user", "content": WORDS}]
     talk = (await call(tenant, "POST", "/conversations", {"items": items, "metadata": {"words": WORDS}})).json()
     listed = (await call(tenant, "GET", f"/conversations/{talk['id']}/items")).json()
-    return {"response": made["id"], "conversation": talk["id"], "item": listed["data"][0]["id"]}
+    form = {"file": ("words.txt", WORDS.encode())}
+    sent = await tenant.client.post("/files", files=form, data={"purpose": "batch"}, headers=tenant.headers)
+    return {
+        "response": made["id"],
+        "conversation": talk["id"],
+        "item": listed["data"][0]["id"],
+        "file": sent.json()["id"],
+    }
 
 
 async def call(tenant: Tenant, method: str, path: str, body: Any = None) -> httpx2.Response:
@@ -197,7 +211,12 @@ def told(reply: httpx2.Response, *ids: str) -> tuple[int, set[str], str]:
     return reply.status_code, set(reply.headers), text
 
 
-MISSING = {"response": "resp", "conversation": "conv", "item": "msg"}
+MISSING: dict[str, Callable[[], str]] = {
+    "response": lambda: new_id("resp"),
+    "conversation": lambda: new_id("conv"),
+    "item": lambda: new_id("msg"),
+    "file": new_file_id,
+}
 
 
 async def snapshot(owner: Tenant) -> list[str]:
@@ -208,6 +227,7 @@ async def snapshot(owner: Tenant) -> list[str]:
         f"/responses/{owner.ids['response']}?stream=true",
         f"/conversations/{owner.ids['conversation']}",
         f"/conversations/{owner.ids['conversation']}/items",
+        f"/files/{owner.ids['file']}/content",
     ]
     replies = [await call(owner, "GET", path) for path in paths]
     assert [reply.status_code for reply in replies] == [200] * len(replies)
@@ -237,7 +257,7 @@ async def test_a_foreign_id_is_answered_as_one_that_nobody_has(api: InProcess, m
     # In a path, what the owner has of another kind is tried too: an id must not be found by any name.
     kinds = MISSING if "{id}" in case.path else (case.kind,)
     for kind in kinds:
-        missing = new_id(MISSING[kind])
+        missing = MISSING[kind]()
         same_item = owner.ids["item"]
         answers: dict[str, tuple[int, set[str], str]] = {}
         for name, identity in (

@@ -23,6 +23,8 @@ from openai.types.conversations import (
     ConversationItem,
     ConversationItemList,
 )
+from openai.types.file_deleted import FileDeleted
+from openai.types.file_object import FileObject
 from openai.types.model import Model
 from openai.types.responses import Response, ResponseInputMessageItem, ResponseItemList, ResponseStreamEvent
 from openai.types.responses.compacted_response import CompactedResponse
@@ -201,6 +203,9 @@ def verify(exchange: Exchange) -> None:
             return
         strict_events(exchange.body, whole=exchange.whole, after=exchange.starting_after)
         return
+    if exchange.headers["content-type"] == "application/octet-stream":
+        assert (exchange.status, exchange.path.rpartition("/")[2]) == (200, "content")
+        return
     assert exchange.headers["content-type"] == "application/json"
     assert exchange.whole, f"{exchange} was not read to its end"
     value = compact(exchange.body)
@@ -212,6 +217,8 @@ def verify(exchange: Exchange) -> None:
         page = ResponseItemList.model_validate_json(exchange.body, strict=True)
         known(page.data)
         assert [page.data[0].id, page.data[-1].id] == [page.first_id, page.last_id]
+    elif "/files" in exchange.path:
+        _verify_files(value)
     elif "/conversations" in exchange.path:
         _verify_conversation(exchange, value)
     elif exchange.path.endswith("/compact"):
@@ -231,6 +238,18 @@ def verify(exchange: Exchange) -> None:
         assert value == {"id": exchange.path.rpartition("/")[2], "object": "response", "deleted": True}
     else:
         strict_response(exchange.body)
+
+
+def _verify_files(value: Any) -> None:
+    if "deleted" in value:
+        known(FileDeleted.model_validate(value, strict=True))
+        return
+    files = value["data"] if value["object"] == "list" else [value]
+    for file in files:
+        known(FileObject.model_validate_json(json.dumps(file), strict=True))
+    if value["object"] == "list":
+        ends = [files[0]["id"], files[-1]["id"]] if files else [None, None]
+        assert [value["first_id"], value["last_id"]] == ends
 
 
 def _verify_conversation(exchange: Exchange, value: Any) -> None:

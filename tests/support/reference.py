@@ -55,6 +55,7 @@ HEADINGS: Mapping[str, str] = {
     "DIALECTS_A": "Dialects of tool calls",
     "CONSTRAINTS": "What is enforced",
     "CHAT": "Beside Responses",
+    "FILES": "Files",
     "SAMPLING": "The local engine",
 }
 
@@ -81,6 +82,7 @@ EXAMPLES: Mapping[str, str] = {
     "Dialects of tool calls": "eleven families of chat templates: their calls are read however cut, and bound",
     "What is enforced": "forced calls, schemas and formats by grammar, checked before and after",
     "Tools of all kinds": "namespaces, tool search, shells, patches, tools that items add, several turns",
+    "Files": "kept in chunks for their tenant, within limits, whole or not there",
     "Beside Responses": "chat and text completions, embeddings, tokenize and detokenize on the same core",
 }
 """What a reader may know an area by."""

@@ -14,6 +14,7 @@ from antiphon.http.compaction import CompactionRoutes
 from antiphon.http.completions import CompletionsRoutes
 from antiphon.http.conversations import ConversationsRoutes
 from antiphon.http.exchange import ASGIScope, Bodies, ClientDisconnectedError, Exchange, Receive, Send
+from antiphon.http.files import FilesRoutes
 from antiphon.http.responses import ResponsesRoutes
 from antiphon.http.telemetry import Telemetry
 from antiphon.http.vectors import VectorsRoutes
@@ -98,6 +99,7 @@ class Application:
         conversations = ConversationsRoutes(self._service)
         completions = CompletionsRoutes(self._service)
         vectors = VectorsRoutes(self._service)
+        files = FilesRoutes(self._service)
         conversation, item = "/conversations/{conversation_id}", "/conversations/{conversation_id}/items/{item_id}"
         table: list[tuple[str, str, Handler]] = [
             ("POST", "/responses", responses.create),
@@ -120,6 +122,11 @@ class Application:
             ("POST", "/embeddings", vectors.embed),
             ("POST", "/tokenize", vectors.tokenize),
             ("POST", "/detokenize", vectors.detokenize),
+            ("POST", "/files", files.create),
+            ("GET", "/files", files.list),
+            ("GET", "/files/{file_id}", files.retrieve),
+            ("GET", "/files/{file_id}/content", files.content),
+            ("DELETE", "/files/{file_id}", files.delete),
             ("GET", "/models", self._models),
             ("GET", "/models/{model:path}", self._model),
         ]

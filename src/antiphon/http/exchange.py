@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping, Sequence
+from contextlib import aclosing
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -168,6 +169,14 @@ class Exchange:
     async def reply_json(self, value: Any, status: int = 200) -> None:
         """Send a value as JSON."""
         await self.reply(encode(value), status)
+
+    async def reply_in_pieces(self, size: int, pieces: AsyncGenerator[bytes], headers: Headers) -> None:
+        """Send so many bytes as their pieces come; where one fails, the client gets less than it was told."""
+        await self._start(200, (*headers, (b"content-length", str(size).encode())))
+        async with aclosing(pieces):
+            async for piece in pieces:
+                await self.send({"type": "http.response.body", "body": piece, "more_body": True})
+        await self.send({"type": "http.response.body", "body": b""})
 
     async def reply_error(self, error: APIError) -> None:
         """Send an error in OpenAI's envelope."""

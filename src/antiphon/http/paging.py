@@ -25,17 +25,17 @@ class Page(Struct, frozen=True):
     after: str | None
 
 
-def read_page(exchange: Exchange) -> Page:
+def read_page(exchange: Exchange, *, default: int = DEFAULT_LIMIT, most: int = MAX_LIMIT) -> Page:
     """The page of a query: `limit`, `order` and `after`; newest first unless `order=asc`.
 
     Raises:
         InvalidRequestError: a limit that is out of range, or an unknown order.
     """
     limit = exchange.query_integer("limit")
-    limit = DEFAULT_LIMIT if limit is None else limit
-    if not 1 <= limit <= MAX_LIMIT:
+    limit = default if limit is None else limit
+    if not 1 <= limit <= most:
         raise InvalidRequestError(
-            f"Invalid 'limit': an integer from 1 to {MAX_LIMIT} is expected, but got {limit}.",
+            f"Invalid 'limit': an integer from 1 to {most} is expected, but got {limit}.",
             param="limit",
             code="invalid_value",
         )
