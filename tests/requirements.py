@@ -2641,6 +2641,47 @@ SAMPLING: tuple[Requirement, ...] = (
     R("sampling:bounds", "B3 8", "No number of a request reaches an engine that is beyond its range."),
     R("sampling:reaches", "M29", "Each field of sampling reaches llama.cpp as it was sent."),
     R("sampling:bias", "M29", "A bias of a token's logit decides what is drawn."),
+    R("thinking:budget", "issue 4, section 5", "Thinking that has spent its budget is ended; the answer follows."),
+    R("thinking:budget:none", "issue 4, section 5", "A budget of nothing, or the server's, ends thinking at once."),
+    R("thinking:budget:names", "M29", "The names that comparable servers have for the budget are taken."),
+    R("thinking:budget:bound", "issue 4, section 5", "A forced call or an object comes after bounded thinking."),
+    R("thinking:budget:resume", "issue 4, section 5", "A turn with a budget goes on after a crash as it would have."),
+)
+
+LOCAL_MEDIA: tuple[Requirement, ...] = (
+    R("engine:media:image", "issue 4, section 7", "An image reaches a GGUF model through its projector."),
+    R("engine:media:tokens", "issue 4, section 7", "Tokens of images are counted before they are read."),
+    R("engine:media:cached", "issue 4, section 7", "An image that was read is kept; another one is not taken for it."),
+    R("engine:media:context", "issue 4, section 7", "Images that the context cannot hold are a 400."),
+    R("engine:media:forced", "issue 4, section 7", "A forced call comes with an image in the prompt."),
+    R("engine:media:stop", "M29", "A stop word ends a turn with an image."),
+    R("engine:media:resume", "issue 4, section 7", "A turn with an image goes on after a death from what was told."),
+    R("engine:media:cancel", "issue 4, section 7", "Leaving a turn with an image frees its slot."),
+    R("engine:media:unreadable", "issue 4, section 7", "An address, a video and what is no image reach no model."),
+    R("engine:media:projector", "issue 4, section 7", "A projector that is not the model's is an error at the start."),
+    R("engine:media:settings", "issue 4, section 7", "A projector is named by --mmproj or by its model's settings."),
+)
+
+DOCUMENTS: tuple[Requirement, ...] = (
+    R("corpus:documents", "issue 4, section 7", "Text is read out of text, HTML, PDF, docx, xlsx and pptx."),
+    R(
+        "corpus:documents:limits",
+        "faults B2 15",
+        "Archives that expand too far or declare entities are refused before they are opened, as is too much text.",
+    ),
+    R("corpus:images", "issue 4, section 7", "An image is known as png, jpeg, gif or webp by its content."),
+    R("corpus:images:limits", "faults B2 15", "Pixels are counted by the header, before an image is decoded."),
+)
+
+FLORENCE: tuple[Requirement, ...] = (
+    R("florence:tasks", "issue 4, section 9", "A task is the prompt that a text begins with; there are fifteen of them."),
+    R("florence:text", "M50", "An answer in text is the text without marks, and has no places."),
+    R("florence:boxes", "M50", "Each four numbers after a label are a box of it; what makes no box is left out."),
+    R("florence:quads", "M50", "A text in an image has four corners."),
+    R("florence:polygons", "M50", "The outlines of one thing are together, with its label."),
+    R("florence:either", "M50", "What is sought by name is found as boxes or as outlines, each with labels of its own."),
+    R("florence:pixels", "issue 4, section 9", "A place is the pixel at the centre of its bin."),
+    R("florence:any-sequence", "issue 4, section 9", "Whatever is generated, every place is inside the image."),
 )
 
 REQUIREMENTS: tuple[Requirement, ...] = (
@@ -2675,4 +2716,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *TOOLS,
     *FILES,
     *SAMPLING,
+    *LOCAL_MEDIA,
+    *DOCUMENTS,
+    *FLORENCE,
 )

@@ -57,6 +57,9 @@ HEADINGS: Mapping[str, str] = {
     "CHAT": "Beside Responses",
     "FILES": "Files",
     "SAMPLING": "The local engine",
+    "FLORENCE": "Florence-2",
+    "DOCUMENTS": "Documents and images",
+    "LOCAL_MEDIA": "The local engine",
 }
 
 
@@ -82,8 +85,10 @@ EXAMPLES: Mapping[str, str] = {
     "Dialects of tool calls": "eleven families of chat templates: their calls are read however cut, and bound",
     "What is enforced": "forced calls, schemas and formats by grammar, checked before and after",
     "Tools of all kinds": "namespaces, tool search, shells, patches, tools that items add, several turns",
+    "Documents and images": "read in a process apart, within limits of size, pixels, expansion, time and memory",
     "Files": "kept in chunks for their tenant, within limits, whole or not there",
     "Beside Responses": "chat and text completions, embeddings, tokenize and detokenize on the same core",
+    "Florence-2": "labels, boxes, corners and outlines in pixels, whatever the model generates",
 }
 """What a reader may know an area by."""
 
