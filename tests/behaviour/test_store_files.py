@@ -7,10 +7,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from antiphon.errors import InvalidRequestError
-from antiphon.store.base import Store
+from antiphon.errors import ConfigurationError, InternalError, InvalidRequestError
+from antiphon.store.base import Scope, Store, StoreLimits
 from antiphon.store.files import UPLOAD_SECONDS, FileLimits, FilePage, StoredFile
-from support.stores import OURS, THEIRS, Clock, Make, wrapped_key
+from antiphon.store.memory import MemoryStore
+from antiphon.store.sealed import SealedStore
+from support.stores import MASTER, OURS, THEIRS, Clock, Make, wrapped_key
 
 requirement = pytest.mark.requirement
 
@@ -22,14 +24,14 @@ def a_file(name: str, size: int = 10, purpose: str = "batch", expires_at: int | 
     return StoredFile(name, 1000, expires_at, size, purpose, f"{name}.txt é".encode())
 
 
-async def put(store: Store, file: StoredFile, *chunks: bytes, scope=OURS) -> None:
+async def put(store: Store, file: StoredFile, *chunks: bytes, scope: Scope = OURS) -> None:
     await store.begin_file(scope, file, ROOM)
     for position, chunk in enumerate(chunks):
         assert await store.add_file_chunk(scope, file.id, position, chunk)
     assert await store.finish_file(scope, file.id)
 
 
-async def listed(store: Store, scope=OURS, **page: object) -> list[str]:
+async def listed(store: Store, scope: Scope = OURS, **page: object) -> list[str]:
     found: Sequence[StoredFile] = await store.list_files(scope, FilePage(**{"limit": 100, **page}))
     return [file.id for file in found]
 
@@ -170,3 +172,31 @@ async def test_a_file_that_never_became_whole_is_swept(make: Make, clock: Clock)
     assert await store.sweep(clock.now) == 1
     assert (await store.status()).files == 0
     assert not await store.add_file_chunk(OURS, "file-1", 130, b"x")
+
+
+@requirement("encryption:moved", "store:files")
+async def test_a_sealed_chunk_that_was_moved_does_not_open(clock: Clock):
+    inner = MemoryStore(StoreLimits(), clock, clock)
+    store = SealedStore(inner, MASTER, clock)
+    await store.open()
+    await put(store, a_file("file-1"), b"first words", b"second words")
+    await put(store, a_file("file-2"), b"third words")
+    below = await inner.find_file(OURS, "file-1")
+    assert below is not None
+    assert b"file-1" not in below.filename
+    one, two = inner._files["ours", "file-1"].chunks, inner._files["ours", "file-2"].chunks
+    assert b"words" not in b"".join(one + two)
+    for chunks in ([one[1], one[0]], [two[0], one[1]], [one[0][:-1], one[1]]):
+        inner._files["ours", "file-1"].chunks = chunks
+        with pytest.raises(InternalError, match="cannot be read"):
+            await store.file_chunks(OURS, "file-1", 0, 2)
+    inner._files["ours", "file-1"].chunks = one
+    assert list(await store.file_chunks(OURS, "file-1", 0, 2)) == [b"first words", b"second words"]
+
+
+@requirement("encryption:moved", "store:files")
+async def test_a_store_with_plain_files_is_not_sealed_over_them(clock: Clock):
+    inner = MemoryStore(StoreLimits(), clock, clock)
+    await put(inner, a_file("file-1"), b"plain")
+    with pytest.raises(ConfigurationError, match="not encrypted"):
+        await SealedStore(inner, MASTER, clock).open()

@@ -6,6 +6,7 @@ import pytest
 
 from antiphon.store.base import IdempotencyRecord, Scope, Store, StoredItem
 from antiphon.store.conversations import ConversationStore
+from antiphon.store.files import FileStore
 from antiphon.store.registers import Registers
 from support.stores import OURS, THEIRS, Clock, add, batch, begun, ended, frames, item, look_up, talk
 
@@ -100,7 +101,9 @@ async def test_the_tests_of_tenants_walk_every_method_that_takes_a_scope() -> No
     # What settles a webhook of a tenant, and whose prompts are whose, is proved where webhooks and prompts are.
     registers = {"find_idempotent", "settle_delivery", "add_prompt", "find_prompt", "prompts", "delete_prompt"}
     assert registers < set(Registers.__abstractmethods__)
-    assert scoped == responses | conversations | registers
+    # Walked by the tests of files.
+    files = set(FileStore.__abstractmethods__)
+    assert scoped == responses | conversations | registers | files
 
 
 @pytest.mark.requirement("store:tenant")
