@@ -282,6 +282,15 @@ class Settings(Struct, frozen=True, kw_only=True):
     gpu_layers: Annotated[
         Count | None, Doc(description="Layers of the model that go to a GPU, where the engine has one.")
     ] = None
+    reasoning_budget: Annotated[
+        int,
+        Doc(
+            description="Tokens that a model may think in one turn, where the request names no budget; 0 for no "
+            "thinking, -1 for as many as it likes.",
+            ge=-1,
+            le=2**31 - 1,
+        ),
+    ] = -1
     chat_template_kwargs: Annotated[
         str | None,
         Doc(

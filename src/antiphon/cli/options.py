@@ -53,6 +53,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "gpu_layers",
         "render_timeout",
         "chat_template_kwargs",
+        "reasoning_budget",
         "scripted_context_length",
     ),
     "Requests and streams": (

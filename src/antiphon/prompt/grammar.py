@@ -39,14 +39,21 @@ SCHEMA_PATH: Final = "text.format.schema"
 """Where the schema of an output format stands in a request."""
 
 _ANYTHING: Final = "/(?s:.*)/"
+_MOST_CHARACTERS: Final = 8_192
+"""Characters of thinking before a marker that is no token, where there is a budget: more is too much to count."""
+
 _SPACE: Final = "/[ \\n\\r\\t]{1,4}/"
 
 
 class Thinking(Struct, frozen=True):
-    """The markers that the chat template puts around thinking, and where the prompt leaves it."""
+    """The markers that the chat template puts around thinking, and where the prompt leaves it.
+
+    `budget` are the tokens that thinking may take, None for as many as it likes.
+    """
 
     markers: tuple[str, str]
     state: str
+    budget: int | None = None
 
 
 def has_format(prompt: Prompt) -> bool:
@@ -103,14 +110,21 @@ def call_grammar(prompt: Prompt, dialect: Dialect, opening: str, control: Mappin
 
 def _thought(lark: Lark, dialect: Dialect, thinking: Thinking) -> str:
     """The body of thinking and the space after it, with which a turn may or must begin."""
-    if thinking.state == CLOSED:
+    budget = thinking.budget
+    if thinking.state == CLOSED or (thinking.state == OPTIONAL and budget == 0):
         return ""
-    own = dialect.thought(lark)
+    own = dialect.thought(lark, budget)
     if own is not None:
         return f"{own} " if thinking.state == OPEN else f"({own})? "
     opening, closing = thinking.markers
-    if lark.has_token(closing):
-        text = lark.rule("thought", f"{_ANYTHING} {lark.marked(closing)}")
+    if budget == 0:
+        text = lark.rule("thought", lark.marked(closing))
+    elif lark.has_token(closing):
+        text = lark.rule("thought", f"{lark.bounded('thinking', _ANYTHING, budget)} {lark.marked(closing)}")
+    elif budget is not None:
+        # A limit of tokens would end the text without its marker, so one of characters stands for it.
+        text = lark.rule(f"thought[suffix={Lark.literal(closing)}]", f"/(?s:.{{0,{min(budget, _MOST_CHARACTERS)}}})/")
+        text = text.partition("[")[0]
     else:
         text = lark.rule(f"thought[suffix={Lark.literal(closing)}]", _ANYTHING).partition("[")[0]
     space = f"({lark.rule('space', _SPACE)})?"

@@ -83,6 +83,10 @@ class Lark:
             return ""
         return f"({body}){{{max(0, least)},{'' if most is None else most}}}"
 
+    def bounded(self, name: str, body: str, tokens: int | None) -> str:
+        """The body, as a rule by this name where it may take so many tokens at most."""
+        return body if tokens is None else self.rule(f"{name}[max_tokens={tokens}]", body).partition("[")[0]
+
     def json(self, schema: Mapping[str, Any]) -> str:
         """A JSON value of a schema. Definitions may stand in schemas within it too, each for what stands beside it."""
         defs: dict[str, Any] = {}

@@ -81,7 +81,8 @@ class Prompt(Struct, frozen=True):
 
     `tools` are the tools that the model is told of, out of the `toolbox`; `media` the kinds of media in the messages
     (image, audio, video, file). `max_output_tokens` None means as far as the context goes. `template_kwargs` go to the
-    chat template, before what follows from the effort, which is before `template_defaults`.
+    chat template, before what follows from the effort, which is before `template_defaults`. `thinking_budget` are the
+    tokens that thinking may take, -1 for as many as it likes and None for what the server says.
     """
 
     messages: Sequence[ChatMessage]
@@ -93,6 +94,7 @@ class Prompt(Struct, frozen=True):
     sampling: Sampling = Sampling()
     max_output_tokens: int | None = None
     reasoning_effort: str | None = None
+    thinking_budget: int | None = None
     template_kwargs: Mapping[str, Any] = {}
     template_defaults: Mapping[str, Any] = {}
     media: frozenset[str] = frozenset()

@@ -19,7 +19,7 @@ from antiphon.protocol.depth import check_value
 from antiphon.protocol.items import Item, Message, decode_item
 from antiphon.protocol.json import decode_body, quoted
 from antiphon.protocol.parts import InputText
-from antiphon.protocol.sampling import Samplers, SamplingFields, samplers_of
+from antiphon.protocol.sampling import Samplers, SamplingFields, budget_of, samplers_of
 from antiphon.protocol.tools import Tool, ToolChoice, decode_tool, decode_tool_choice
 
 __all__ = [
@@ -169,6 +169,7 @@ class CreateResponse(Struct):
     min_p: float | None
     repeat_penalty: float | None
     samplers: Samplers
+    thinking_budget: int | None
     seed: int | None
     stop: list[str]
     generate: bool = True
@@ -239,6 +240,7 @@ def shared_values(body: SharedFields) -> dict[str, Any]:
         "min_p": body.min_p,
         "repeat_penalty": repeat_penalty,
         "samplers": samplers,
+        "thinking_budget": budget_of(body),
         "seed": body.seed,
         "stop": [body.stop] if isinstance(body.stop, str) else body.stop or [],
     }

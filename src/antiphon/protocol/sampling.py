@@ -12,7 +12,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from antiphon.errors import InvalidRequestError
 
-__all__ = ["MAX_TOKEN_ID", "MAX_WINDOW", "Samplers", "SamplingFields", "samplers_of"]
+__all__ = ["MAX_TOKEN_ID", "MAX_WINDOW", "Samplers", "SamplingFields", "budget_of", "samplers_of"]
 
 MAX_TOKEN_ID = 2**31 - 1
 """The largest token id that there can be."""
@@ -21,10 +21,12 @@ MAX_WINDOW = 65_536
 """Tokens that a penalty looks back over at most, and where -1 asks for as many as there are."""
 
 MAX_BIASES = 1_024
+MAX_BUDGET = 2**31 - 1
 MAX_BREAKERS = 16
 MAX_BREAKER = 40
 
 Window = Annotated[int, Meta(ge=-1, le=MAX_WINDOW)]
+Budget = Annotated[int, Meta(ge=-1, le=MAX_BUDGET)]
 
 
 class Samplers(Struct, frozen=True, omit_defaults=True):
@@ -84,6 +86,10 @@ class SamplingFields(Struct):
     dynatemp_range: Annotated[float, Meta(ge=0, le=2)] | None = None
     dynatemp_exponent: Annotated[float, Meta(ge=0, le=10)] | None = None
     logit_bias: Annotated[dict[str, Annotated[float, Meta(ge=-100, le=100)]], Meta(max_length=MAX_BIASES)] | None = None
+    thinking_budget: Budget | None = None
+    thinking_budget_tokens: Budget | None = None
+    thinking_token_budget: Budget | None = None
+    reasoning_budget_tokens: Budget | None = None
 
 
 def samplers_of(body: SamplingFields) -> tuple[float | None, Samplers]:
@@ -110,6 +116,27 @@ def samplers_of(body: SamplingFields) -> tuple[float | None, Samplers]:
     if body.logit_bias is not None:
         values["logit_bias"] = tuple((_token(name), bias) for name, bias in body.logit_bias.items()) or None
     return penalty, Samplers(**{name: value for name, value in values.items() if value is not None})
+
+
+def budget_of(body: SamplingFields) -> int | None:
+    """The tokens that thinking may take, -1 for as many as it likes, by whichever of its names they came.
+
+    Those are llama.cpp's, vLLM's and mlxcel's.
+
+    Raises:
+        InvalidRequestError: two of the names say different things.
+    """
+    budget: int | None = None
+    for name in ("thinking_budget", "thinking_budget_tokens", "thinking_token_budget", "reasoning_budget_tokens"):
+        given: int | None = getattr(body, name)
+        if given is not None and budget not in (None, given):
+            raise InvalidRequestError(
+                f"'{name}' says another budget of thinking than another field: give one of them.",
+                param=name,
+                code="invalid_value",
+            )
+        budget = budget if given is None else given
+    return budget
 
 
 def _token(name: str) -> int:

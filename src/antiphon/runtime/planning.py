@@ -55,6 +55,7 @@ def build_prompt(
         sampling=sampling_of(request),
         max_output_tokens=request.max_output_tokens,
         reasoning_effort=request.reasoning.effort,
+        thinking_budget=request.thinking_budget,
         template_kwargs=request.chat_template_kwargs,
         template_defaults=engine.template_defaults,
         media=frozenset[str]().union(*(part.media for part in parts)),

@@ -136,3 +136,17 @@ def test_no_number_beyond_its_range_gets_through(name: str, number: str) -> None
     assert given_value is not None
     assert -1 <= given_value <= (2**32 - 1 if name == "seed" else 1_000_000) or name.endswith("y_penalty")
     assert -(2**31) <= given_value <= 2**32 - 1
+
+
+@requirement("thinking:budget:names")
+def test_a_budget_of_thinking_has_several_names_that_may_not_contradict() -> None:
+    for name in ("thinking_budget", "thinking_budget_tokens", "thinking_token_budget", "reasoning_budget_tokens"):
+        assert response({name: 7}).thinking_budget == response({name: 7, "thinking_budget": 7}).thinking_budget == 7
+        for value in (-2, 2**31, 1.5, "many"):
+            with pytest.raises(InvalidRequestError) as caught:
+                response({name: value})
+            assert caught.value.param == name
+    assert response({}).thinking_budget is None
+    with pytest.raises(InvalidRequestError) as caught:
+        response({"thinking_budget": 7, "thinking_token_budget": 8})
+    assert caught.value.param == "thinking_token_budget"

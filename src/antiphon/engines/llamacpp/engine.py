@@ -237,7 +237,8 @@ class LlamaCppEngine(Engine):
         except ChildError as error:
             raise EngineError("The engine refused the prompt.") from error
         room = context - len(tokens)
-        thinking = self._thinking(rendered, self._variables(prompt))
+        budget = self._settings.reasoning_budget if prompt.thinking_budget is None else prompt.thinking_budget
+        thinking = self._thinking(rendered, self._variables(prompt), None if budget < 0 else budget)
         grammar = await self._bindings.whole(binding, thinking) if binds_from_start(prompt) else ""
         return LlamaTurn(
             prompt=prompt,
@@ -247,6 +248,7 @@ class LlamaCppEngine(Engine):
             constrained=bool(grammar),
             max_tokens=room if prompt.max_output_tokens is None else min(room, prompt.max_output_tokens),
             primed=thinking.state == OPEN,
+            budget=None if grammar else thinking.budget,
             binding=binding,
             grammar=grammar,
         )
@@ -257,14 +259,14 @@ class LlamaCppEngine(Engine):
         effort, own, defaults = prompt.reasoning_effort, prompt.template_kwargs, prompt.template_defaults
         return template.template_variables(template_text, effort, own, defaults)
 
-    def _thinking(self, rendered: str, variables: Mapping[str, Any]) -> Thinking:
+    def _thinking(self, rendered: str, variables: Mapping[str, Any], budget: int | None) -> Thinking:
         """Where the prompt leaves thinking; a model whose template knows none, or that is told not to, begins none."""
         end = rendered.rstrip()
         if end.endswith(self._markers[0]):
-            return Thinking(self._markers, OPEN)
+            return Thinking(self._markers, OPEN, budget)
         told_not_to = variables.get("enable_thinking") is False
         closed = told_not_to or not self._thinks or end.endswith(self._markers[1])
-        return Thinking(self._markers, CLOSED if closed else OPTIONAL)
+        return Thinking(self._markers, CLOSED if closed else OPTIONAL, budget)
 
     async def generate(self, turn: PreparedTurn) -> AsyncGenerator[Sequence[Delta]]:
         """The deltas of one turn; closing the generator frees its slot. Raises EngineError when the child fails."""
@@ -284,6 +286,7 @@ class LlamaCppEngine(Engine):
             judge=self._judge,
             load_timeout=self._settings.load_timeout,
             reader=self._reader,
+            closing=lambda again: dialect.closing(self._markers, again=again),
             preserved=[*self._markers, *dialect.always, *markers],
         )
 
@@ -294,6 +297,7 @@ class LlamaCppEngine(Engine):
             input_tokens=turn.input_tokens,
             alternatives=turn.prompt.sampling.top_logprobs,
             one_call=not turn.prompt.parallel_tool_calls,
+            budget=turn.budget,
             sampled=drawn,
         )
 

@@ -53,6 +53,7 @@ _LAST_FIELDS: Final = ["content", "tokens", "stop", "stop_type", "stopping_word"
 
 class LlamaTurn(PreparedTurn):
     """A prompt as the child reads it. `max_tokens` is what may be generated; `primed` whether thinking is open.
+    `budget` are the tokens that thinking may take where no grammar counts them.
 
     Of a `raw` one all that is generated is text. `binding` is what holds for it, and `grammar` what binds it from its
     start, where something does.
@@ -61,6 +62,7 @@ class LlamaTurn(PreparedTurn):
     max_tokens: int = 1
     primed: bool = False
     raw: bool = False
+    budget: int | None = None
     binding: Binding | None = None
     grammar: str = ""
 
@@ -68,6 +70,7 @@ class LlamaTurn(PreparedTurn):
 class Means(Struct, frozen=True):
     """What an engine gives to its turns. `reader` makes a reader that goes on from what was drawn.
 
+    `closing` is what ends thinking when its budget is spent; its argument says that it has been ended before.
     `preserved` are the texts of control tokens that are to come out.
     """
 
@@ -77,6 +80,7 @@ class Means(Struct, frozen=True):
     judge: Judge
     load_timeout: float
     reader: Callable[[LlamaTurn, Sampled], TurnReader]
+    closing: Callable[[bool], str]
     preserved: Sequence[str] = ()
 
 
@@ -112,6 +116,7 @@ class Generation:
         self._attempt = 0
         self._best = 0
         self._unbound = 0
+        self._closed = False
         seed = turn.prompt.sampling.seed
         self._seed = secrets.randbelow(2**31) if seed is None or seed < 0 else seed
 
@@ -191,6 +196,9 @@ class Generation:
                 yield self._ended(reader.end("stop"))
                 return
             reader.opened = stopped
+        if reader.spent:
+            yield await self._think_no_more()
+            return
         if not reader.opened:
             body = self._body([*turn.tokens, *generated], turn.max_tokens - reader.generated, openings)
             async with contextlib.aclosing(self._means.client().completion(body)) as stream:
@@ -202,7 +210,8 @@ class Generation:
                         yield self._leaving(deltas)
                     elif (ended := await self._judged(deltas)) is not None:
                         yield ended
-                    if reader.stopped or reader.full or reader.opened or reader.over or share.step_back:
+                    done = reader.stopped or reader.full or reader.opened or reader.over or reader.spent
+                    if done or share.step_back:
                         break
                 else:
                     raise ChildDiedError("The engine died while it generated.")
@@ -210,6 +219,12 @@ class Generation:
             yield await self._open(reader.opened)
         elif reader.over:
             yield await self._close()
+
+    async def _think_no_more(self) -> Sequence[Delta]:
+        """The budget of thinking is spent: its end is put in, and the model goes on behind it."""
+        text = self._means.closing(self._closed)
+        self._closed = True
+        return self._leaving(self._reader.put(text, await self._means.client().tokenize(text, add_special=False)))
 
     async def _open(self, opening: str) -> Sequence[Delta]:
         """The model has opened a call: it is told as the model wrote it, and what follows is bound."""

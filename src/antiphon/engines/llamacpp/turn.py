@@ -21,6 +21,7 @@ class TurnReader:
     comes first. It never holds the token that ends a turn, nor tokens whose text llama.cpp still keeps back because a
     stop word may begin in it: who goes on from there has both drawn again. `alternatives` is how many alternatives a
     log probability shows, None for no log probabilities; `one_call` ends the turn when its first call is complete.
+    `budget` are the tokens that thinking may take, None for as many as it likes.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class TurnReader:
         input_tokens: int,
         alternatives: int | None = None,
         one_call: bool = False,
+        budget: int | None = None,
         sampled: Sampled | None = None,
     ) -> None:
         self._splitter = splitter
@@ -39,6 +41,8 @@ class TurnReader:
         self._one_call = one_call
         self._input_tokens = input_tokens
         self._cached = 0
+        self._budget = budget
+        self._unread = 0
         self._sampled = Sampled() if sampled is None else sampled
         self._before = self._generated = self._sampled.generated
         self._reasoning = self._sampled.thinking
@@ -66,6 +70,17 @@ class TurnReader:
     def thinking(self) -> bool:
         """Whether the turn is in thinking now."""
         return self._splitter.thinking
+
+    @property
+    def spent(self) -> bool:
+        """Whether the turn is in thinking still, and its budget is used up."""
+        return (
+            self._budget is not None
+            and self._splitter.thinking
+            and self._reasoning >= self._budget
+            # In the midst of a character nothing can be put in.
+            and not self._silent
+        )
 
     @property
     def in_text(self) -> bool:
@@ -125,6 +140,15 @@ class TurnReader:
         self._end_after_call(deltas)
         return deltas
 
+    def put(self, text: str, tokens: Sequence[int]) -> list[Delta]:
+        """The deltas of a text, with its tokens, that is put in the model's mouth at the end of its thinking."""
+        drawn = self.drawn
+        if not self._generated:
+            self._unread = len(tokens)
+        self._generated += len(tokens)
+        self._reasoning += len(tokens)
+        return self.add(text, None if drawn is None else [*drawn, *tokens])
+
     def end(self, reason: str = "length") -> list[Delta]:
         """End a turn that has no room, may not generate any more, or had come to its end before.
 
@@ -145,14 +169,14 @@ class TurnReader:
         """
         deltas: list[Delta] = []
         for chunk in chunks:
-            if self.stopped or self.full or self.opened or self.over:
+            if self.stopped or self.full or self.opened or self.over or self.spent:
                 break
             if chunk.error is not None:
                 if "context size" not in chunk.error.message.lower():
                     raise EngineError("The engine failed while it generated.")
                 self.full = True
             elif chunk.prompt_progress is not None:
-                if not self._before:
+                if self._before <= self._unread:
                     self._cached = chunk.prompt_progress.cache
             else:
                 self._chunk(chunk, deltas)
@@ -173,7 +197,7 @@ class TurnReader:
         if chunk.content:
             self._keep(chunk.content)
         if not self._end_after_call(deltas) and chunk.stop:
-            if chunk.timings is not None and not self._before:
+            if chunk.timings is not None and self._before <= self._unread:
                 self._cached = chunk.timings.cache_n
             if chunk.stop_type == "word" and chunk.stopping_word in self._openings:
                 self.opened = chunk.stopping_word

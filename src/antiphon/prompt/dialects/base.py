@@ -126,9 +126,19 @@ class Dialect(ABC):
         """
         return ReasoningSplitter(*markers, primed=primed)
 
-    def thought(self, lark: Lark) -> str | None:
-        """The name of a rule for thinking before an answer, where it is more than a text between two markers."""
+    def thought(self, lark: Lark, budget: int | None = None) -> str | None:
+        """The name of a rule for thinking before an answer, where it is more than a text between two markers.
+
+        `budget` are the tokens that it may take at most.
+        """
         return None
+
+    def closing(self, markers: tuple[str, str], *, again: bool) -> str:
+        """What ends thinking in its midst, as this family would write it.
+
+        `again` says that thinking has been ended in this turn before, and has begun anew.
+        """
+        return f"\n{markers[1]}\n\n"
 
     def framed(self, lark: Lark, body: str) -> str:
         """The body of a rule for an answer that is no call, as this family writes it around this body."""

@@ -89,12 +89,16 @@ class Harmony(NativeDialect):
         """A splitter of one answer; thinking has a channel here, whatever the template may say of markers."""
         return HarmonySplitter()
 
-    def thought(self, lark: Lark) -> str | None:
+    def closing(self, markers: tuple[str, str], *, again: bool) -> str:
+        """The end of the message of thinking and the beginning of the next one; the second time, of the answer."""
+        return f"{END}{_NEXT}{CHANNEL}final{MESSAGE}" if again else f"{END}{_NEXT}"
+
+    def thought(self, lark: Lark, budget: int | None = None) -> str | None:
         """The name of a rule for a message of thinking and the beginning of the next one."""
         begin = lark.marked(f"{CHANNEL}{_ANALYSIS}{MESSAGE}")
         text = f"/(?s:.*)/ & ~/(?s:.*)({_MARKER_REGEX})(?s:.*)/"
         if lark.has_token(END):
-            thought = f"{lark.rule('ANALYSIS', text)} {lark.marked(END)}"
+            thought = f"{lark.bounded('thinking', lark.rule('ANALYSIS', text), budget)} {lark.marked(END)}"
         else:
             thought = lark.rule("ANALYSIS", f"({text}) {lark.literal(END)}")
         return lark.rule("analysis", f"{begin} {thought} {lark.marked(_NEXT)}")
