@@ -1,0 +1,150 @@
+"""Documents and images are read in a process apart, within limits that are checked before anything is opened."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+import zlib
+from typing import Any
+
+import pytest
+
+from antiphon.corpus.documents import DocumentReader
+from antiphon.errors import InvalidRequestError
+
+docx: Any = pytest.importorskip("mammoth")
+openpyxl: Any = pytest.importorskip("openpyxl")
+pptx: Any = pytest.importorskip("pptx")
+pillow: Any = pytest.importorskip("PIL.Image")
+
+PIXELS = 50_000_000
+CHARACTERS = 100_000
+
+
+def png_claiming(width: int, height: int) -> bytes:
+    """A valid 1-bit PNG of that size, all black."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = zlib.compress(bytes((width // 8 + 1) * height), 1)
+    header = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+def image(form: str, size: tuple[int, int] = (8, 6)) -> bytes:
+    out = io.BytesIO()
+    pillow.new("RGB", size, "red").save(out, form)
+    return out.getvalue()
+
+
+def archive(entries: dict[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as found:
+        for name, data in entries.items():
+            found.writestr(name, data)
+    return out.getvalue()
+
+
+WORD = '<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:body>{}</w:body></w:document>'
+
+
+def docx_file(body: str = "<w:p><w:r><w:t>The walrus speaks.</w:t></w:r></w:p>", **more: bytes) -> bytes:
+    return archive({"word/document.xml": WORD.format(body).encode(), **more})
+
+
+def xlsx_file() -> bytes:
+    book = openpyxl.Workbook()
+    book.active.title = "Tides"
+    book.active.append(["high", 4.5])
+    out = io.BytesIO()
+    book.save(out)
+    return out.getvalue()
+
+
+def pptx_file() -> bytes:
+    show = pptx.Presentation()
+    slide = show.slides.add_slide(show.slide_layouts[5])
+    slide.shapes.title.text = "Antiphon in one slide"
+    out = io.BytesIO()
+    show.save(out)
+    return out.getvalue()
+
+
+def pdf_file(text: str = "Vespers at six.") -> bytes:
+    """A PDF of one page, written by hand; its table of contents is left for readers to mend."""
+    stream = f"BT /F1 24 Tf 50 100 Td ({text}) Tj ET".encode()
+    return (
+        b"%%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj\n"
+        b"3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 400 200]/Contents 4 0 R"
+        b"/Resources<</Font<</F1<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>>>>>>>endobj\n"
+        b"4 0 obj<</Length %d>>stream\n%s\nendstream endobj\ntrailer<</Root 1 0 R>>\n%%%%EOF" % (len(stream), stream)
+    )
+
+
+@pytest.mark.requirement("corpus:documents")
+@pytest.mark.parametrize(
+    ("name", "data", "told"),
+    [
+        ("a.docx", docx_file(), "The walrus speaks."),
+        ("a.xlsx", xlsx_file(), "## Tides\n\nhigh,4.5"),
+        ("a.pptx", pptx_file(), "Antiphon in one slide"),
+        ("a.pdf", pdf_file(), "Vespers at six."),
+        ("a.html", b"<h1>Psalm</h1><script>alert(1)</script>", "# Psalm"),
+        ("a.py", "print('ä')".encode(), "print('ä')"),
+        ("a.csv", b"a,b\n1,2\n", "a,b\n1,2\n"),
+        ("a.txt", "\ufeffà bientôt".encode("utf-16"), "à bientôt"),
+    ],
+)
+async def test_documents_are_read(name: str, data: bytes, told: str) -> None:
+    text = await DocumentReader().text(data, name, CHARACTERS)
+    assert told in text
+    assert "alert" not in text
+
+
+@pytest.mark.requirement("corpus:documents:limits")
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (docx_file(**{"word/media/a.bin": bytes(4_000_000)}), "file_too_large"),
+        (docx_file(**{f"word/media/{number}": b"" for number in range(2_000)}), "file_too_large"),
+        (archive({"word/document.xml": b'<!DOCTYPE a [<!ENTITY b "c">]>' + WORD.encode()}), "file_too_large"),
+        (archive({"inner.docx": docx_file()}), "unsupported_file"),
+        (b"PK\x03\x04 and no more", "file_parse_error"),
+        (b"%PDF-1.4 and no more", "file_parse_error"),
+        (b"a\0b", "unsupported_file"),
+        (b" \n", "empty_file"),
+        (b"a" * (CHARACTERS + 1), "file_too_large"),
+    ],
+    ids=["ratio", "entries", "entities", "nested", "cut-zip", "cut-pdf", "binary", "blank", "long"],
+)
+async def test_what_is_no_document_is_refused(data: bytes, code: str) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        await DocumentReader().text(data, "a", CHARACTERS)
+    assert refused.value.code == code
+    assert "0x" not in refused.value.message
+
+
+@pytest.mark.requirement("corpus:images")
+@pytest.mark.parametrize("form", ["png", "jpeg", "gif", "webp"])
+async def test_images_are_known_by_their_content(form: str) -> None:
+    assert await DocumentReader().image(image(form), PIXELS) == form
+
+
+@pytest.mark.requirement("corpus:images:limits")
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (png_claiming(30_000, 30_000), "image_too_large"),
+        (image("bmp"), "unsupported_image_media_type"),
+        (b"<svg/>", "unsupported_image_media_type"),
+        (image("png", (64, 64))[:60], "image_parse_error"),
+    ],
+    ids=["pixels", "bmp", "svg", "cut"],
+)
+async def test_images_that_cannot_be_read_are_refused(data: bytes, code: str) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        await DocumentReader().image(data, PIXELS)
+    assert refused.value.code == code
+    assert "0x" not in refused.value.message
