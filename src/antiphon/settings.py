@@ -34,7 +34,7 @@ class ModelConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """A `[[models]]` table of the configuration file: `path` (a GGUF, `smollm2` or `scripted`) and its names.
 
     An `embedding` model turns texts into vectors and generates nothing. `chat_template_kwargs` are variables for its
-    chat template.
+    chat template. `mmproj` is the GGUF file of the projector through which it reads images or audio.
     """
 
     path: str
@@ -42,6 +42,7 @@ class ModelConfig(Struct, frozen=True, forbid_unknown_fields=True):
     aliases: tuple[str, ...] = ()
     embedding: bool = False
     chat_template_kwargs: dict[str, Any] = {}
+    mmproj: str | None = None
 
 
 class WebhookConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -279,6 +280,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     batch_size: Annotated[
         int, Doc(description="Prompt tokens that the local engine reads between two chances to cancel.", ge=1)
     ] = 256
+    mmproj: Annotated[
+        str | None,
+        Doc(description="GGUF file of the projector through which the model of --model reads images or audio."),
+    ] = None
     gpu_layers: Annotated[
         Count | None, Doc(description="Layers of the model that go to a GPU, where the engine has one.")
     ] = None

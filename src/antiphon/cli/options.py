@@ -51,6 +51,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "slots",
         "batch_size",
         "gpu_layers",
+        "mmproj",
         "render_timeout",
         "chat_template_kwargs",
         "reasoning_budget",
@@ -81,6 +82,7 @@ LLAMA_CPP_NAMES: Mapping[str, tuple[str, ...]] = {
     "slots": ("-np", "--parallel"),
     "batch_size": ("-b",),
     "gpu_layers": ("-ngl", "--n-gpu-layers"),
+    "mmproj": ("-mm",),
 }
 """What llama.cpp's server calls settings that both have, where it is not the flag itself (issue 4, section 8)."""
 

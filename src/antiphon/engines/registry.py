@@ -154,8 +154,10 @@ def build_registry(settings: Settings, on_event: EventHook | None = None) -> Reg
     """
     configured = [
         *settings.models,
-        *(ModelConfig(path=path) for path in settings.model),
-    ] or [ModelConfig(path=DEFAULT_MODEL)]
+        *(ModelConfig(path=path, mmproj=settings.mmproj) for path in settings.model),
+    ] or [ModelConfig(path=DEFAULT_MODEL, mmproj=settings.mmproj)]
+    if settings.mmproj is not None and len(settings.model) != 1:
+        raise ConfigurationError("--mmproj belongs to one --model; several models have 'mmproj' in [[models]] each.")
     if settings.embedding_model is not None:
         configured.append(ModelConfig(path=settings.embedding_model, embedding=True))
     server_wide = _template_variables(settings)
@@ -226,4 +228,5 @@ def _model(config: ModelConfig, settings: Settings, on_event: EventHook | None) 
         ) from None
     if config.embedding:
         return LlamaCppEmbedder(path, settings, name=config.name, on_event=on_event)
-    return LlamaCppEngine(path, settings, name=config.name, on_event=on_event)
+    mmproj = None if config.mmproj is None else Path(config.mmproj).expanduser()
+    return LlamaCppEngine(path, settings, name=config.name, mmproj=mmproj, on_event=on_event)

@@ -35,6 +35,8 @@ def main() -> int:
     # A plain exit would run destructors of native threads that may be in the middle of a batch.
     threading.Thread(target=_exit_with_parent, args=(config["socket"],), daemon=True).start()
 
+    if config.get("media_marker"):
+        os.environ["LLAMA_MEDIA_MARKER"] = config["media_marker"]
     xllamacpp: Any = importlib.import_module("xllamacpp")
     params: Any = xllamacpp.CommonParams()
     _configure(params, config)
@@ -75,6 +77,9 @@ def _configure(params: Any, config: dict[str, Any]) -> None:
     # A cancelled request is noticed between two batches, so their size bounds how long a slot stays taken.
     params.n_batch = params.n_ubatch = config["batch_size"]
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = config["threads"]
+    if config.get("mmproj"):
+        params.mmproj.path = config["mmproj"]
+        params.mmproj_use_gpu = config["gpu_layers"] != 0
     if config["gpu_layers"] is not None:
         params.n_gpu_layers = config["gpu_layers"]
     if config["chat_template"]:

@@ -21,6 +21,7 @@ from antiphon.engines.llamacpp.wire import (
     Detokenized,
     Embeddings,
     Failure,
+    InputTokens,
     Props,
     Rendered,
     Tokenized,
@@ -92,6 +93,14 @@ class Client:
             EngineError: it answered nonsense.
         """
         return (await self._call("POST", "/apply-template", body, Rendered)).prompt
+
+    async def count_tokens(self, body: Mapping[str, Any]) -> int:
+        """Tokens of the prompt that the template makes of a conversation, those of its media included.
+
+        Raises:
+            ChildError: media cannot be read.
+        """
+        return (await self._call("POST", "/v1/chat/completions/input_tokens", body, InputTokens)).input_tokens
 
     async def tokenize(self, text: str, *, add_special: bool) -> list[int]:
         """Token ids; special tokens in the text are recognized. `add_special` adds what the model wants in front."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from antiphon.engines.llamacpp.client import ChildDiedError, ChildError, Client
 from antiphon.engines.llamacpp.diagnosis import check_model_file, without_paths
 from antiphon.engines.llamacpp.generation import Generation, LlamaTurn, Means
 from antiphon.engines.llamacpp.identity import fingerprint
+from antiphon.engines.llamacpp.media import inline_media, kinds, marked
 from antiphon.engines.llamacpp.memory import available_memory, fitting_context, read_header
 from antiphon.engines.llamacpp.pool import TokenPool
 from antiphon.engines.llamacpp.process import Child, ChildConfig, Supervisor
@@ -57,6 +59,7 @@ class LlamaCppEngine(Engine):
     """Serves the model of a GGUF file.
 
     `name` is the file's stem unless given. `dialect` names a tool-call dialect; by default the chat template decides.
+    `mmproj` is the projector through which it reads images or audio, a GGUF file that belongs to the model's.
     The context is the model's own unless set, or less where memory is short. `on_event` is told of loading, deaths,
     restarts and of a context that is less.
     """
@@ -69,12 +72,14 @@ class LlamaCppEngine(Engine):
         name: str | None = None,
         dialect: str | None = None,
         chat_template: str = "",
+        mmproj: Path | None = None,
         on_event: EventHook | None = None,
     ) -> None:
         if dialect is not None and dialect not in DIALECTS:
             raise ConfigurationError(f"There is no tool-call dialect '{dialect}'; there are {', '.join(DIALECTS)}.")
         self.name = name or model_path.stem
         self._path = model_path
+        self._mmproj = mmproj
         self._settings = settings
         self._on_event = None if on_event is None else partial(on_event, self.name)
         self._dialect_name = dialect
@@ -100,6 +105,8 @@ class LlamaCppEngine(Engine):
                 threads=settings.threads or max(1, (os.cpu_count() or 2) - 1),
                 gpu_layers=settings.gpu_layers,
                 chat_template=chat_template,
+                mmproj="" if mmproj is None else str(mmproj),
+                media_marker=f"<__media_{secrets.token_hex(16)}__>",
             ),
             load_timeout=settings.load_timeout,
             on_child=self._connect,
@@ -118,9 +125,13 @@ class LlamaCppEngine(Engine):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the model can do; text only, since no projector for media is loaded."""
+        """What the model can do; it reads the media that its projector says, and none without one."""
         return Capabilities(
-            context_length=self._loaded().context_length, forced_tools=True, formats=_FORMATS, logprobs=True
+            context_length=self._loaded().context_length,
+            media=kinds(self._loaded().modalities) if self._mmproj is not None else frozenset(),
+            forced_tools=True,
+            formats=_FORMATS,
+            logprobs=True,
         )
 
     @property
@@ -133,6 +144,8 @@ class LlamaCppEngine(Engine):
         fault = await asyncio.to_thread(check_model_file, self._path)
         if fault is not None:
             raise ConfigurationError(f"The model {self._path} cannot be loaded: {fault}.")
+        if self._mmproj is not None and (fault := await asyncio.to_thread(check_model_file, self._mmproj)) is not None:
+            raise ConfigurationError(f"The projector {self._mmproj} cannot be loaded: {fault}.")
         if self._settings.context_length is None:
             await self._fit_context()
         try:
@@ -155,6 +168,8 @@ class LlamaCppEngine(Engine):
             self._bindings = Bindings(self._checker, self._dialect, special)
             identity = (self._path, self._props.chat_template, self._dialect.name)
             self._fingerprint = await asyncio.to_thread(fingerprint, *identity)
+            if self._mmproj is not None:
+                self._fingerprint += await asyncio.to_thread(fingerprint, self._mmproj, "", "")
         except ConfigurationError as error:
             await self.close()
             raise ConfigurationError(f"The model {self._path} cannot be loaded: {error}.") from None
@@ -232,18 +247,26 @@ class LlamaCppEngine(Engine):
         client = self._client_now()
         binding = await self._bindings.of(prompt)
         try:
-            rendered = await self._render(client, instructed(prompt))
-            tokens = await self._tokens.tokenize(rendered, lambda text, whole: client.tokenize(text, add_special=whole))
+            inline_media(template.chat_messages(prompt.messages))
+            rendered, body = await self._render(client, instructed(prompt))
+            media = inline_media(body["messages"])
+            tokens: list[int] = []
+            if not media:
+                tokens = await self._tokens.tokenize(
+                    rendered, lambda text, whole: client.tokenize(text, add_special=whole)
+                )
+            count = await self._count(client, rendered, body, media) if media else len(tokens)
         except ChildError as error:
             raise EngineError("The engine refused the prompt.") from error
-        room = context - len(tokens)
+        room = context - count
         budget = self._settings.reasoning_budget if prompt.thinking_budget is None else prompt.thinking_budget
         thinking = self._thinking(rendered, self._variables(prompt), None if budget < 0 else budget)
         grammar = await self._bindings.whole(binding, thinking) if binds_from_start(prompt) else ""
         return LlamaTurn(
             prompt=prompt,
-            input_tokens=len(tokens),
+            input_tokens=count,
             tokens=tokens,
+            media=media,
             rendered=rendered,
             constrained=bool(grammar),
             max_tokens=room if prompt.max_output_tokens is None else min(room, prompt.max_output_tokens),
@@ -252,6 +275,19 @@ class LlamaCppEngine(Engine):
             binding=binding,
             grammar=grammar,
         )
+
+    async def _count(self, client: Client, rendered: str, body: Mapping[str, Any], media: Sequence[str]) -> int:
+        marked(rendered, self._loaded().media_marker, media)
+        try:
+            count = await client.count_tokens(body)
+        except ChildError as error:
+            # That route answers 500 for data that it cannot decode.
+            if error.status != 400 and "image or audio" not in error.message:
+                raise
+            raise InvalidRequestError("An image or a sound of the input cannot be read.", param="input") from None
+        if count >= self._loaded().context_length:
+            raise ContextOverflowError(count, self._loaded().context_length)
+        return count
 
     def _variables(self, prompt: Prompt) -> dict[str, Any]:
         """The variables of the template for a prompt."""
@@ -314,7 +350,7 @@ class LlamaCppEngine(Engine):
         """llama.cpp's own view of its slots."""
         return await self._client_now().slots()
 
-    async def _render(self, client: Client, prompt: Prompt) -> str:
+    async def _render(self, client: Client, prompt: Prompt) -> tuple[str, dict[str, Any]]:
         variables = self._variables(prompt)
         if variables.get("preserve_thinking") is False:
             kept = template.drop_past_thinking(prompt.messages, *self._markers)
@@ -325,7 +361,8 @@ class LlamaCppEngine(Engine):
         for shown, arranged in ((form, rung) for form in tool_forms(tools) for rung in arrangements(messages)):
             try:
                 async with asyncio.timeout_at(deadline):
-                    return await client.apply_template(_template_body(arranged, shown, variables))
+                    body = _template_body(arranged, shown, variables)
+                    return await client.apply_template(body), body
             except ChildError as error:
                 first = first or template.complaint(error.message)
             except TimeoutError:

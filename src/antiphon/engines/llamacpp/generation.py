@@ -55,6 +55,8 @@ class LlamaTurn(PreparedTurn):
     """A prompt as the child reads it. `max_tokens` is what may be generated; `primed` whether thinking is open.
     `budget` are the tokens that thinking may take where no grammar counts them.
 
+    A turn with `media`, base64 in the order of their markers, has no tokens: it goes on from the text that was drawn.
+
     Of a `raw` one all that is generated is text. `binding` is what holds for it, and `grammar` what binds it from its
     start, where something does.
     """
@@ -63,6 +65,7 @@ class LlamaTurn(PreparedTurn):
     primed: bool = False
     raw: bool = False
     budget: int | None = None
+    media: Sequence[str] = ()
     binding: Binding | None = None
     grammar: str = ""
 
@@ -200,7 +203,7 @@ class Generation:
             yield await self._think_no_more()
             return
         if not reader.opened:
-            body = self._body([*turn.tokens, *generated], turn.max_tokens - reader.generated, openings)
+            body = self._body(self._read(generated, text), turn.max_tokens - reader.generated, openings)
             async with contextlib.aclosing(self._means.client().completion(body)) as stream:
                 async for chunks in stream:
                     deltas = reader.read(chunks)
@@ -386,11 +389,18 @@ class Generation:
         behind = spelled[len(text) :] if spelled.startswith(text) else spelled
         return next((word for word in words if word in behind), "")
 
-    def _body(self, tokens: list[int], max_tokens: int, openings: Sequence[str]) -> dict[str, Any]:
+    def _read(self, generated: list[int], text: str) -> list[int] | dict[str, Any]:
+        """The prompt and what was drawn, for llama.cpp to go on from."""
+        turn = self._turn
+        if not turn.media:
+            return [*turn.tokens, *generated]
+        return {"prompt_string": turn.rendered + text, "multimodal_data": list(turn.media)}
+
+    def _body(self, prompt: list[int] | dict[str, Any], max_tokens: int, openings: Sequence[str]) -> dict[str, Any]:
         bound = self._bound
         sampling = sampling_fields(self._turn.prompt.sampling)
         body: dict[str, Any] = {
-            "prompt": tokens,
+            "prompt": prompt,
             "n_predict": max_tokens,
             "stream": True,
             "return_tokens": True,

@@ -38,7 +38,9 @@ _LAST_WORDS_SECONDS = 5.0
 class ChildConfig(Struct, frozen=True):
     """What the child is told. `context_length` in tokens, 0 for the model's own; `chat_template` "" for its own.
 
-    A child for `embedding` generates nothing; `pooling` is how the vectors of tokens become one, "" for its own way.
+    `mmproj` is the projector of media, "" for none, and `media_marker` what stands for one in a prompt: the same for
+    every life, and known to nobody else. A child for `embedding` generates nothing; `pooling` is how the vectors of
+    tokens become one, "" for its own way.
     """
 
     model: str
@@ -50,6 +52,8 @@ class ChildConfig(Struct, frozen=True):
     gpu_layers: int | None
     chat_template: str
     embedding: bool = False
+    mmproj: str = ""
+    media_marker: str = ""
     pooling: str = ""
 
 

@@ -12,6 +12,7 @@ __all__ = [
     "EmbeddingsUsage",
     "ErrorBody",
     "Failure",
+    "InputTokens",
     "Progress",
     "Props",
     "Rendered",
@@ -46,9 +47,10 @@ class Progress(Struct):
 
 
 class Timings(Struct):
-    """Token counts of the final chunk: of the prompt's tokens, those reused."""
+    """Token counts of the final chunk: of the prompt's tokens, those reused and those read."""
 
     cache_n: int = 0
+    prompt_n: int = 0
 
 
 class Chunk(Struct):
@@ -74,6 +76,12 @@ class Rendered(Struct):
     """The answer of `/apply-template`."""
 
     prompt: str
+
+
+class InputTokens(Struct):
+    """The answer of `/v1/chat/completions/input_tokens`."""
+
+    input_tokens: int
 
 
 class Detokenized(Struct):
@@ -126,13 +134,18 @@ class _Generation(Struct):
 
 
 class Props(Struct):
-    """The answer of `/props`: the slots' context in tokens, the chat template and what it can do, special tokens."""
+    """The answer of `/props`: the slots' context in tokens, the chat template and what it can do, special tokens.
+
+    `modalities` are the media that a projector reads, and `media_marker` is what stands for one in a prompt.
+    """
 
     default_generation_settings: _Generation
     chat_template: str = ""
     chat_template_caps: dict[str, bool] = field(default_factory=dict[str, bool])
     bos_token: str = ""
     eos_token: str = ""
+    modalities: dict[str, bool] = field(default_factory=dict[str, bool])
+    media_marker: str = ""
 
     @property
     def context_length(self) -> int:

@@ -1,0 +1,66 @@
+"""Media of a conversation as llama.cpp takes them: markers in the prompt, and base64 beside it. Pure.
+
+llama.cpp puts one marker into the rendered prompt for each part that is media, and reads the data in the order of the
+markers. Data is taken from the request alone: given an address llama.cpp would fetch it, so none gets that far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from antiphon.errors import InvalidRequestError
+
+__all__ = ["inline_media", "kinds", "marked"]
+
+
+def kinds(modalities: Mapping[str, bool]) -> frozenset[str]:
+    """The kinds of media that a projector reads, by what `/props` says of it."""
+    # llama.cpp claims video for every model that sees; it would run a program of the system's for it.
+    names = {"vision": "image", "audio": "audio"}
+    return frozenset(kind for name, kind in names.items() if modalities.get(name))
+
+
+def inline_media(messages: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The base64 data of all media in chat-completions messages, in their order.
+
+    Raises:
+        InvalidRequestError: one is an address, or of a kind that no projector reads.
+    """
+    return [_data(part) for part in _parts(messages)]
+
+
+def _parts(messages: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    for message in messages:
+        content = message.get("content")
+        if isinstance(content, list):
+            for part in cast("list[Mapping[str, Any]]", content):
+                if part.get("type") != "text":
+                    yield part
+
+
+def _data(part: Mapping[str, Any]) -> str:
+    kind = part.get("type")
+    if kind == "image_url":
+        url = str(part["image_url"]["url"])
+        head, separator, data = url.partition(";base64,")
+        if not separator or not head.startswith("data:"):
+            raise InvalidRequestError("An image must be a data URI in base64 for this model.", param="input")
+        return data
+    if kind == "input_audio":
+        return str(part["input_audio"]["data"])
+    raise InvalidRequestError("This model reads text, images and audio only.", param="input")
+
+
+def marked(rendered: str, marker: str, media: Sequence[str]) -> None:
+    """Refuse a prompt in which the template has not placed all media.
+
+    Raises:
+        InvalidRequestError: there are fewer or more markers in it than media.
+    """
+    if rendered.count(marker) != len(media):
+        raise InvalidRequestError(
+            "The model's chat template does not take media where this conversation has them.",
+            param="input",
+            code="template_error",
+        )
