@@ -86,7 +86,7 @@ async def test_llama_cpp_takes_the_ends_of_every_range(tiny: Callable[..., Path]
         for meta in (get_args(kind)[1] for kind in kinds):
             if meta.ge is not None:
                 ends[field.name] = (meta.ge, meta.le)
-    assert len(ends) == len(Samplers.__struct_fields__) - 2 + 9
+    assert len(ends) == len(Samplers.__struct_fields__) - 2 + 9 + 4
     async with running(tiny()) as engine:
         for name, values in ends.items():
             for value in values:
