@@ -2674,12 +2674,20 @@ DOCUMENTS: tuple[Requirement, ...] = (
 )
 
 FLORENCE: tuple[Requirement, ...] = (
-    R("florence:tasks", "issue 4, section 9", "A task is the prompt that a text begins with; there are fifteen of them."),
+    R(
+        "florence:tasks",
+        "issue 4, section 9",
+        "A task is the prompt that a text begins with; there are fifteen of them.",
+    ),
     R("florence:text", "M50", "An answer in text is the text without marks, and has no places."),
     R("florence:boxes", "M50", "Each four numbers after a label are a box of it; what makes no box is left out."),
     R("florence:quads", "M50", "A text in an image has four corners."),
     R("florence:polygons", "M50", "The outlines of one thing are together, with its label."),
-    R("florence:either", "M50", "What is sought by name is found as boxes or as outlines, each with labels of its own."),
+    R(
+        "florence:either",
+        "M50",
+        "What is sought by name is found as boxes or as outlines, each with labels of its own.",
+    ),
     R("florence:pixels", "issue 4, section 9", "A place is the pixel at the centre of its bin."),
     R("florence:any-sequence", "issue 4, section 9", "Whatever is generated, every place is inside the image."),
 )
