@@ -685,7 +685,7 @@ API: tuple[Requirement, ...] = (
     R("api:encrypted-reasoning", "responses-api 6.3", "`reasoning.encrypted_content`."),
     R("api:chat", "issue 4", "`/v1/chat/completions` and `/v1/completions`."),
     R("api:enforced", "issue 4", "Forced tool calls, `json_schema` and `json_object` on local models."),
-    R("api:images", "issue 4", "Images on local models.", deferred="Until then they are a 400 that names them."),
+    R("api:images", "issue 4", "Images on local models with a projector, and documents on all."),
     R(
         "api:json-word",
         "responses-api 6.4",
@@ -698,7 +698,7 @@ API: tuple[Requirement, ...] = (
         "Hosted tools: file search, MCP, code, web.",
         deferred="Stored and echoed, not run.",
     ),
-    R("api:files", "issue 6", "Files and vector stores.", deferred="Comes with hosted tools."),
+    R("api:vector-stores", "issue 6", "Vector stores.", deferred="Come with hosted tools."),
     R(
         "api:prompts",
         "responses-api 2",
@@ -2673,6 +2673,16 @@ DOCUMENTS: tuple[Requirement, ...] = (
     R("corpus:images:limits", "faults B2 15", "Pixels are counted by the header, before an image is decoded."),
 )
 
+MEDIA: tuple[Requirement, ...] = (
+    R("media:image", "issue 4, section 7", "An image reaches a model from a data URI, a URL or an uploaded file."),
+    R("media:chat", "issue 4, section 7", "A chat's image is that of a response."),
+    R("media:document", "issue 4, section 7", "A document is told to a model as its text, under its name."),
+    R("media:document:any-model", "M18", "Every local model reads documents; images need a projector."),
+    R("media:refused", "M18", "What cannot be read is a 400 with OpenAI's code and the place of the part."),
+    R("media:limits", "faults B2 15", "Bytes and counts of media are held before anything is decoded."),
+    R("media:outbound", "faults B2 17", "URLs of media are asked by the guarded client only; a failure is a 400."),
+)
+
 FLORENCE: tuple[Requirement, ...] = (
     R(
         "florence:tasks",
@@ -2726,5 +2736,6 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *SAMPLING,
     *LOCAL_MEDIA,
     *DOCUMENTS,
+    *MEDIA,
     *FLORENCE,
 )

@@ -238,6 +238,10 @@ class Settings(Struct, frozen=True, kw_only=True):
             "(10 GiB)."
         ),
     ] = None
+    max_image_pixels: Annotated[int, Doc(description="Most pixels of an image that a model reads.", ge=1)] = 50_000_000
+    max_document_characters: Annotated[
+        int, Doc(description="Most characters of the text of a document that a model reads.", ge=1)
+    ] = 1_000_000
     max_concurrent_requests: Annotated[
         int, Doc(description="Most responses generated or waiting at once; more are answered 503.", ge=1)
     ] = 256

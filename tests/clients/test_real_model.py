@@ -270,7 +270,7 @@ def test_tools_that_need_not_be_called_are_taken(real: Target, choice: Any) -> N
 
 
 @requirement("client:real:media")
-@pytest.mark.parametrize("kind", ["image", "audio", "video", "input_file"])
+@pytest.mark.parametrize("kind", ["image", "audio", "video"])
 def test_media_that_the_model_cannot_read_are_refused_before_anything_is_fetched(real: Target, kind: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/picture.png"
@@ -278,7 +278,6 @@ def test_media_that_the_model_cannot_read_are_refused_before_anything_is_fetched
             "image": {"type": "input_image", "image_url": url},
             "audio": {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}},
             "video": {"type": "video_url", "video_url": {"url": url}},
-            "input_file": {"type": "input_file", "file_url": url},
         }[kind]
         places: list[Any] = [
             [{"role": "user", "content": [part]}],

@@ -60,6 +60,7 @@ HEADINGS: Mapping[str, str] = {
     "FLORENCE": "Florence-2",
     "DOCUMENTS": "Documents and images",
     "LOCAL_MEDIA": "The local engine",
+    "MEDIA": "Documents and images",
 }
 
 
@@ -85,7 +86,7 @@ EXAMPLES: Mapping[str, str] = {
     "Dialects of tool calls": "eleven families of chat templates: their calls are read however cut, and bound",
     "What is enforced": "forced calls, schemas and formats by grammar, checked before and after",
     "Tools of all kinds": "namespaces, tool search, shells, patches, tools that items add, several turns",
-    "Documents and images": "read in a process apart, within limits of size, pixels, expansion, time and memory",
+    "Documents and images": "by data, URL or file; read in a process apart, within limits of size, time and memory",
     "Files": "kept in chunks for their tenant, within limits, whole or not there",
     "Beside Responses": "chat and text completions, embeddings, tokenize and detokenize on the same core",
     "Florence-2": "labels, boxes, corners and outlines in pixels, whatever the model generates",

@@ -62,6 +62,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "reasoning_alias_field",
         "max_body_bytes",
         "max_buffered_bytes",
+        "max_image_pixels",
+        "max_document_characters",
         "max_concurrent_requests",
         "min_output_tokens",
         "keep_alive_seconds",

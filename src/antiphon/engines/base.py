@@ -30,7 +30,8 @@ class Capabilities(Struct, frozen=True):
     """What the model and its engine can do.
 
     `context_length` in tokens; `media` the kinds of media it reads; `forced_tools` and `formats` (text, json_object,
-    json_schema) what it enforces: what is not named here is refused with a 400, never ignored.
+    json_schema) what it enforces: what is not named here is refused with a 400, never ignored. `inline_media` says that
+    it is given the data of media and the text of documents; else it gets parts as they were sent.
     """
 
     context_length: int
@@ -38,6 +39,7 @@ class Capabilities(Struct, frozen=True):
     forced_tools: bool = False
     formats: frozenset[str] = frozenset({"text"})
     logprobs: bool = False
+    inline_media: bool = True
 
 
 EventHook = Callable[[str, str, Mapping[str, Any]], None]

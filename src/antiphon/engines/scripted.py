@@ -110,6 +110,7 @@ class ScriptedEngine(Engine):
             forced_tools=True,
             formats=frozenset({"text", "json_object", "json_schema"}),
             logprobs=True,
+            inline_media=False,
         )
         self._started = False
 

@@ -9,7 +9,7 @@ from antiphon.http.exchange import Exchange
 from antiphon.http.paging import list_object, read_page
 from antiphon.protocol.conversation import decode_create_conversation, decode_new_items, decode_new_metadata
 from antiphon.runtime.conversations import Conversations
-from antiphon.runtime.planner import persistence_off
+from antiphon.runtime.rules import persistence_off
 from antiphon.runtime.service import Service
 
 __all__ = ["ConversationsRoutes"]

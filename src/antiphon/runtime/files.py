@@ -11,7 +11,7 @@ from msgspec import Struct
 from antiphon.errors import InternalError, InvalidRequestError, NotFoundError
 from antiphon.protocol.files import DeletedFile, FileObject, is_file_id, new_file_id
 from antiphon.protocol.json import quoted
-from antiphon.runtime.planner import persistence_off
+from antiphon.runtime.rules import persistence_off
 from antiphon.settings import Settings
 from antiphon.store.base import Scope, Store
 from antiphon.store.files import CHUNK_BYTES, FileLimits, FilePage, StoredFile

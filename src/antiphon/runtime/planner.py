@@ -27,11 +27,19 @@ from antiphon.runtime.conversations import Conversations, conversation_id
 from antiphon.runtime.history import History, Turn, convert
 from antiphon.runtime.inputs import answered_calls, resolve_items, stored_items
 from antiphon.runtime.limits import KeyLimits
+from antiphon.runtime.media import Media
 from antiphon.runtime.observer import Observer
 from antiphon.runtime.planning import build_prompt, prepare
 from antiphon.runtime.plans import RunPlan
 from antiphon.runtime.rounds import Rounds
-from antiphon.runtime.rules import ENCRYPTED_REASONING, LOGPROBS, check_media, check_request, check_substance
+from antiphon.runtime.rules import (
+    ENCRYPTED_REASONING,
+    LOGPROBS,
+    check_media,
+    check_request,
+    check_substance,
+    persistence_off,
+)
 from antiphon.runtime.templates import with_template
 from antiphon.runtime.thoughts import summary_tokens
 from antiphon.runtime.titles import title
@@ -39,7 +47,7 @@ from antiphon.runtime.unseal import REASONING, unseal
 from antiphon.settings import Settings
 from antiphon.store.base import Scope, Store, StoredItem
 
-__all__ = ["Planner", "Reading", "ResumePlan", "persistence_off", "previous_not_found", "require_store", "wait_ready"]
+__all__ = ["Planner", "Reading", "ResumePlan", "previous_not_found", "require_store", "wait_ready"]
 
 TEMPORARY_SECONDS = 600.0
 """How long a background response that is not stored is kept after its end for polling (issue 3, Background)."""
@@ -118,6 +126,7 @@ class Planner:
         self.limits = limits
         self.store = store
         self.codec = codec
+        self.media = Media(settings, store)
         self._observer = observer
         self._history = history
         self._conversations = conversations
@@ -159,6 +168,8 @@ class Planner:
         if request.generate:
             check_substance(parts, request.instructions)
         check_media(request, parts, engine.capabilities)
+        if engine.capabilities.inline_media:
+            parts = await self.media.resolve(scope, parts, request.items)
         _, settings = additions(parts)
         request = configured(request, settings)
         return Reading(request, model, engine, own, new, parts, before, past.items, past.title)
@@ -360,16 +371,6 @@ def require_store(store: Store | None, param: str | None = None) -> Store:
     if store is None:
         raise persistence_off(param)
     return store
-
-
-def persistence_off(param: str | None = None) -> InvalidRequestError:
-    """The error for whatever needs a store where there is none."""
-    return InvalidRequestError(
-        "Response storage is disabled on this server (--responses-store-max-entries 0), "
-        "so responses cannot be looked up, chained or run in the background.",
-        param=param,
-        code="response_storage_disabled",
-    )
 
 
 def previous_not_found(response_id: str) -> NotFoundError:

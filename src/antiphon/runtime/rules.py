@@ -5,9 +5,10 @@ All are checked before a response exists, so that each is a plain HTTP error and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
+from antiphon.corpus.documents import documents_readable
 from antiphon.engines.base import Capabilities
 from antiphon.errors import InvalidRequestError, UnsupportedError
 from antiphon.machine.opening import effective_format
@@ -29,6 +30,8 @@ __all__ = [
     "check_request",
     "check_substance",
     "check_word",
+    "persistence_off",
+    "place_of",
 ]
 
 _PARTS_OF_KIND: dict[str, type | tuple[type, ...]] = {
@@ -145,34 +148,36 @@ def check_media(request: CreateResponse, parts: list[Conversation], capabilities
     """Refuse media that the model cannot read, before anything is fetched (M18).
 
     Raises:
-        InvalidRequestError: `<kind> input is not supported`, or an image that is only named by a file id.
+        InvalidRequestError: `<kind> input is not supported`.
     """
     kinds = frozenset[str]().union(*(part.media for part in parts))
-    for kind in sorted(kinds - capabilities.media):
+    # A document is text to a model.
+    read = capabilities.media | {"file"} if capabilities.inline_media and documents_readable() else capabilities.media
+    for kind in sorted(kinds - read):
         what = "input_file" if kind == "file" else kind
-        raise UnsupportedError(f"{what} input is not supported by this model.", param=_place(request.items, kind))
-    if "image" in kinds and "file" not in capabilities.media:
-        place = _place(request.items, "file_id")
-        if place != "input":
-            raise UnsupportedError(
-                "Uploaded files are not supported yet: provide 'image_url' instead of 'file_id'.", param=place
-            )
+        form = _PARTS_OF_KIND[kind]
+        place = place_of(request.items, lambda part, form=form: isinstance(part, form))
+        raise UnsupportedError(f"{what} input is not supported by this model.", param=place)
 
 
-def _place(items: list[Item], kind: str) -> str:
-    """The path of the first part of that kind in the input; the input itself where it is in the history."""
+def persistence_off(param: str | None = None) -> InvalidRequestError:
+    """The error for whatever needs a store where there is none."""
+    return InvalidRequestError(
+        "Response storage is disabled on this server (--responses-store-max-entries 0), "
+        "so responses cannot be looked up, chained or run in the background.",
+        param=param,
+        code="response_storage_disabled",
+    )
+
+
+def place_of(items: Sequence[Item], found: Callable[[ContentPart], bool]) -> str:
+    """The path of the first such part in the input; the input itself where it is in the history."""
     for index, item in enumerate(items):
         parts = item.content if isinstance(item, Message) else getattr(item, "output", None)
         if not isinstance(parts, list):
             continue
         field = "content" if isinstance(item, Message) else "output"
         for position, part in enumerate(cast("list[ContentPart]", parts)):
-            if _is_of_kind(part, kind):
+            if found(part):
                 return f"input[{index}].{field}[{position}]"
     return "input"
-
-
-def _is_of_kind(part: ContentPart, kind: str) -> bool:
-    if kind == "file_id":
-        return isinstance(part, InputImage | InputFile) and part.file_id is not None
-    return isinstance(part, _PARTS_OF_KIND[kind])

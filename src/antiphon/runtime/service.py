@@ -25,10 +25,11 @@ from antiphon.runtime.limits import KeyLimits
 from antiphon.runtime.observer import Observer
 from antiphon.runtime.outputs import response_error
 from antiphon.runtime.paging import page_after
-from antiphon.runtime.planner import Planner, persistence_off, require_store
+from antiphon.runtime.planner import Planner, require_store
 from antiphon.runtime.plans import RunPlan, Taken
 from antiphon.runtime.recovery import Recovery, stored_response
 from antiphon.runtime.replays import Replay, Replays
+from antiphon.runtime.rules import persistence_off
 from antiphon.runtime.runner import BROKEN, Run
 from antiphon.runtime.takeover import Takeover
 from antiphon.runtime.upkeep import Upkeep
@@ -142,6 +143,7 @@ class Service:
         self.started = False
         await self.end_runs()
         await self.webhooks.stop()
+        await self.planner.media.close()
         if self._upkeep is not None:
             await self._upkeep.stop()
         if self._takeover is not None:

@@ -1,0 +1,334 @@
+"""Media of requests: what a model reads of images, sounds and documents, brought in, checked and put in their place.
+
+A prompt's parts say where their data is: in the request, at a URL, or in an uploaded file. An engine gets data only:
+images and sounds in base64, documents as text. What is brought in once is kept for a while, so that the next turn of a
+conversation need not ask for it again (issue 4, section 7; faults B2 15 and 17).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import re
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from antiphon.corpus.documents import DocumentReader
+from antiphon.errors import InvalidRequestError, NotFoundError, OutboundError, OutboundRefusedError
+from antiphon.outbound.client import OutboundClient
+from antiphon.prompt.messages import Conversation
+from antiphon.prompt.prompt import ChatMessage
+from antiphon.protocol.items import Item
+from antiphon.protocol.parts import ContentPart, ImageUrlPart, InputAudio, InputFile, InputImage
+from antiphon.runtime.files import Files
+from antiphon.runtime.rules import place_of
+from antiphon.settings import Settings
+from antiphon.store.base import Scope, Store
+
+__all__ = ["MAX_FILE_BYTES", "MAX_IMAGE_BYTES", "MAX_MEDIA", "Media"]
+
+MAX_IMAGE_BYTES: Final = 20 * 1024 * 1024
+"""Bytes of an image or a sound before base64: OpenAI's limit (responses-api 4)."""
+
+MAX_FILE_BYTES: Final = 32 * 1024 * 1024
+"""Bytes of a document that a request holds or names."""
+
+MAX_MEDIA: Final = 64
+"""Images, sounds and documents of one request, its history included."""
+
+FETCH_SECONDS: Final = 20.0
+TOTAL_SECONDS: Final = 120.0
+REDIRECTS: Final = 3
+MAX_KEPT_BYTES: Final = 64 * 1024 * 1024
+_DATA_HEAD: Final = re.compile(r"data:[\w.+/-]*(?:;[\w.+-]+=[\w.+-]*)*;base64", re.ASCII | re.IGNORECASE)
+_SOUNDS: Final = ("wav", "mp3")
+
+
+class _Codes(Struct, frozen=True):
+    """What a kind of part is called, and OpenAI's codes for what is wrong with one."""
+
+    name: str
+    most: int
+    base64: str
+    url: str
+    fetch: str
+    large: str
+    empty: str
+    missing: str
+
+
+_IMAGE: Final = _Codes(
+    "image",
+    MAX_IMAGE_BYTES,
+    "invalid_base64_image",
+    "invalid_image_url",
+    "failed_to_download_image",
+    "image_too_large",
+    "empty_image_file",
+    "image_file_not_found",
+)
+_FILE: Final = _Codes(
+    "file",
+    MAX_FILE_BYTES,
+    "invalid_file_data",
+    "invalid_file_url",
+    "failed_to_download_file",
+    "file_too_large",
+    "empty_file",
+    "file_not_found",
+)
+_AUDIO: Final = _Codes(
+    "sound",
+    MAX_IMAGE_BYTES,
+    "invalid_base64_audio",
+    "invalid_audio_url",
+    "failed_to_download_audio",
+    "audio_too_large",
+    "empty_audio",
+    "audio_not_found",
+)
+
+
+class _Kept:
+    """What was brought in or read, the least recently used dropped first when it is more than the bound."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._size = 0
+        self._found: OrderedDict[tuple[str, ...], bytes | str] = OrderedDict()
+
+    def get(self, key: tuple[str, ...]) -> bytes | str | None:
+        """What is kept under the key."""
+        found = self._found.get(key)
+        if found is not None:
+            self._found.move_to_end(key)
+        return found
+
+    def put(self, key: tuple[str, ...], value: bytes | str) -> None:
+        """Keep it, if it is within the bound at all."""
+        if len(value) > self._most:
+            return
+        self._size += len(value) - len(self._found.pop(key, b""))
+        self._found[key] = value
+        while self._size > self._most:
+            _, oldest = self._found.popitem(last=False)
+            self._size -= len(oldest)
+
+
+class Media:
+    """Puts the data of media into the messages of a history; one a server."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store | None,
+        *,
+        reader: DocumentReader | None = None,
+        client: OutboundClient | None = None,
+    ) -> None:
+        self._settings = settings
+        self._files = Files(store, settings)
+        self._reader = reader or DocumentReader()
+        self._client = client or OutboundClient(settings.allow_outbound)
+        self._fetched = _Kept(MAX_KEPT_BYTES)
+        self._read = _Kept(MAX_KEPT_BYTES)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._client.close()
+
+    async def resolve(self, scope: Scope, parts: Sequence[Conversation], items: Sequence[Item]) -> list[Conversation]:
+        """The parts of a history with data in the place of URLs and files; `items` are those of the request.
+
+        Raises:
+            InvalidRequestError: one of the media cannot be had, is too large, or is not what it says; `param` is its
+                place in the request, where it is there.
+            UnavailableError: what reads files cannot be started.
+        """
+        count = sum(_media_in(part) for part in parts)
+        if not count:
+            return list(parts)
+        if count > MAX_MEDIA:
+            raise InvalidRequestError(
+                f"Invalid 'input': at most {MAX_MEDIA} images, sounds and files can be read for one response, but "
+                f"with those of the conversation there are {count}.",
+                param="input",
+                code="array_above_max_length",
+            )
+        try:
+            async with asyncio.timeout(TOTAL_SECONDS):
+                return [await self._conversation(scope, part, items) if part.media else part for part in parts]
+        except TimeoutError:
+            raise InvalidRequestError(
+                "The images and files of the request could not be read in time. Send fewer, or their data.",
+                param="input",
+                code="failed_to_download_file",
+            ) from None
+
+    async def _conversation(self, scope: Scope, part: Conversation, items: Sequence[Item]) -> Conversation:
+        messages = [await self._message(scope, message, items) for message in part.messages]
+        turn = part.open_turn
+        if turn.images:
+            images = tuple([await self._placed(scope, image, items) for image in turn.images])
+            turn = replace(turn, images=images)
+        return replace(part, messages=tuple(messages), open_turn=turn, media=part.media - {"file"})
+
+    async def _message(self, scope: Scope, message: ChatMessage, items: Sequence[Item]) -> ChatMessage:
+        if isinstance(message.content, str):
+            return message
+        found = [await self._placed(scope, part, items) for part in message.content]
+        if all(part["type"] == "text" for part in found):
+            return replace(message, content="\n".join(part["text"] for part in found))
+        return replace(message, content=found)
+
+    async def _placed(self, scope: Scope, part: Mapping[str, Any], items: Sequence[Item]) -> Mapping[str, Any]:
+        try:
+            return await self._part(scope, part)
+        except InvalidRequestError as error:
+            error.param = place_of(items, lambda sent: _same(sent, part))
+            raise
+
+    async def _part(self, scope: Scope, part: Mapping[str, Any]) -> Mapping[str, Any]:
+        kind = part.get("type")
+        if kind == "image_url":
+            return await self._image(scope, part["image_url"])
+        if kind == "file":
+            return await self._document(scope, part["file"])
+        if kind == "input_audio":
+            return await self._sound(part["input_audio"])
+        return part
+
+    async def _image(self, scope: Scope, named: str | Mapping[str, Any]) -> Mapping[str, Any]:
+        fields = {"url": named} if isinstance(named, str) else named
+        data, _ = await self._data(scope, fields.get("url"), fields.get("file_id"), _IMAGE)
+        digest = await asyncio.to_thread(_digest, data)
+        form = self._read.get(("image", digest))
+        if form is None:
+            form = await self._reader.image(data, self._settings.max_image_pixels)
+            self._read.put(("image", digest), form)
+        text = (await asyncio.to_thread(base64.b64encode, data)).decode()
+        url = {"url": f"data:image/{cast('str', form)};base64,{text}"}
+        if fields.get("detail"):
+            url["detail"] = fields["detail"]
+        return {"type": "image_url", "image_url": url}
+
+    async def _document(self, scope: Scope, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        source = fields.get("file_data") or fields.get("file_url")
+        data, own = await self._data(scope, source, fields.get("file_id"), _FILE, plain="file_data" in fields)
+        name = str(fields.get("filename") or own)
+        key = ("text", name, await asyncio.to_thread(_digest, data))
+        text = self._read.get(key)
+        if text is None:
+            text = await self._reader.text(data, name, self._settings.max_document_characters)
+            self._read.put(key, text)
+        return {"type": "text", "text": f"File: {name}\n\n{cast('str', text)}"}
+
+    async def _sound(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        form, data = fields.get("format"), fields.get("data")
+        if form not in _SOUNDS:
+            raise InvalidRequestError("Invalid 'input_audio': 'format' must be wav or mp3.", code="invalid_value")
+        if not isinstance(data, str):
+            raise InvalidRequestError("An input_audio needs 'data' in base64.", code="missing_required_parameter")
+        found = await asyncio.to_thread(_decoded, data, _AUDIO)
+        text = (await asyncio.to_thread(base64.b64encode, found)).decode()
+        return {"type": "input_audio", "input_audio": {"data": text, "format": form}}
+
+    async def _data(
+        self, scope: Scope, source: object, file_id: object, codes: _Codes, *, plain: bool = False
+    ) -> tuple[bytes, str]:
+        """The bytes, and the name that they have of their own; `plain` says that base64 may come without a head."""
+        if isinstance(source, str) and source:
+            if source[:5].lower() == "data:":
+                return await asyncio.to_thread(_decoded_uri, source, codes), codes.name
+            if plain:
+                return await asyncio.to_thread(_decoded, source, codes), codes.name
+            return await self._fetch(scope, source, codes), source.rsplit("?", 1)[0].rsplit("/", 1)[-1] or codes.name
+        if isinstance(file_id, str) and file_id:
+            try:
+                file = await self._files.content(scope, file_id, codes.most)
+            except NotFoundError as error:
+                raise InvalidRequestError(error.message, code=codes.missing) from None
+            return file.data, file.filename
+        raise InvalidRequestError(f"The {codes.name} names neither data nor a URL nor a file.", code="invalid_value")
+
+    async def _fetch(self, scope: Scope, url: str, codes: _Codes) -> bytes:
+        key = (scope.tenant, codes.name, url)
+        found = self._fetched.get(key)
+        if found is not None:
+            return cast("bytes", found)
+        try:
+            answer = await self._client.request(
+                "GET", url, seconds=FETCH_SECONDS, max_bytes=codes.most, redirects=REDIRECTS
+            )
+        except OutboundRefusedError as error:
+            raise InvalidRequestError(f"The URL of the {codes.name} cannot be used: {error}", code=codes.url) from None
+        except OutboundError as error:
+            raise InvalidRequestError(
+                f"The {codes.name} could not be downloaded: {error} Send its data instead.", code=codes.fetch
+            ) from None
+        if not 200 <= answer.status < 300:
+            raise InvalidRequestError(
+                f"The {codes.name} could not be downloaded: the other side answered {answer.status}.", code=codes.fetch
+            )
+        if not answer.body:
+            raise InvalidRequestError(f"The {codes.name} is empty.", code=codes.empty)
+        self._fetched.put(key, answer.body)
+        return answer.body
+
+
+def _media_in(part: Conversation) -> int:
+    messages = sum(
+        each["type"] != "text"
+        for message in part.messages
+        if not isinstance(message.content, str)
+        for each in message.content
+    )
+    return messages + len(part.open_turn.images)
+
+
+def _decoded_uri(uri: str, codes: _Codes) -> bytes:
+    head, separator, data = uri.partition(",")
+    if not separator or _DATA_HEAD.fullmatch(head) is None:
+        raise InvalidRequestError(
+            f"The data URI of the {codes.name} must read 'data:<type>;base64,<data>'.", code=codes.base64
+        )
+    return _decoded(data, codes)
+
+
+def _decoded(text: str, codes: _Codes) -> bytes:
+    if len(text) > -(-codes.most // 3) * 4:
+        raise InvalidRequestError(f"The {codes.name} has more than {codes.most} bytes.", code=codes.large)
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidRequestError(f"The data of the {codes.name} is no valid base64.", code=codes.base64) from None
+    if not data:
+        raise InvalidRequestError(f"The {codes.name} is empty.", code=codes.empty)
+    return data
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _same(sent: ContentPart, part: Mapping[str, Any]) -> bool:
+    kind = part.get("type")
+    if kind == "input_audio":
+        return isinstance(sent, InputAudio) and sent.input_audio == part["input_audio"]
+    if kind == "image_url":
+        named = part["image_url"]
+        if isinstance(sent, ImageUrlPart):
+            return sent.image_url == named
+        return isinstance(sent, InputImage) and (sent.image_url or sent.file_id) in (
+            named.get("url"),
+            named.get("file_id"),
+        )
+    return isinstance(sent, InputFile) and all(
+        getattr(sent, name, None) == value for name, value in part["file"].items()
+    )
