@@ -16,7 +16,9 @@ from pathlib import Path
 
 from tests.bench.background import Background
 from tests.bench.chain import Chain
+from tests.bench.constrained import Constrained
 from tests.bench.decode import Decode
+from tests.bench.first_event import FirstEvent
 from tests.bench.long_chain import LongChain
 from tests.bench.probe import Bench, Probe
 from tests.bench.real import Real
@@ -24,16 +26,17 @@ from tests.bench.replicas import Replicas
 from tests.bench.report import Figure, as_json, table
 from tests.bench.traffic import Bursts, Paced, Posts, Replay
 
-PROBES: tuple[type[Probe], ...] = (Posts, Bursts, Paced, Replay, Decode, Chain, Background, LongChain)
+PROBES: tuple[type[Probe], ...] = (Posts, Bursts, Paced, Replay, Decode, Chain, Background, LongChain, FirstEvent)
+ON_MODEL: tuple[type[Probe], ...] = (Real, Constrained)
 ROUNDS = 3
 
 
 def main() -> int:
     """Measure what was asked for; the exit code says only whether measuring worked."""
     arguments = _arguments()
-    wanted = [kind for kind in (*PROBES, Real, Replicas) if kind.name in arguments.only]
+    wanted = [kind for kind in (*PROBES, *ON_MODEL, Replicas) if kind.name in arguments.only]
     if not arguments.only:
-        wanted = [*PROBES, *([Real] if arguments.real else []), *([Replicas] if arguments.replicas else [])]
+        wanted = [*PROBES, *(ON_MODEL if arguments.real else ()), *([Replicas] if arguments.replicas else [])]
     rounds = 1 if arguments.quick else arguments.rounds
     bench = Bench(quick=arguments.quick)
     began = time.monotonic()
@@ -52,7 +55,7 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tests.bench", description="What one CPU-second of the server buys.")
-    names = [kind.name for kind in (*PROBES, Real, Replicas)]
+    names = [kind.name for kind in (*PROBES, *ON_MODEL, Replicas)]
     parser.add_argument("--quick", action="store_true", help="one short round: rough figures in seconds")
     parser.add_argument("--only", action="append", default=[], choices=names, metavar="NAME", help=", ".join(names))
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"samples of each figure (default {ROUNDS})")

@@ -17,6 +17,8 @@ __all__ = ["Connection", "LoadError", "Reply", "Tally", "connections", "drive", 
 
 EVENT = b"event: "
 TEXT = b"event: response.output_text.delta"
+DELTA = b".delta\n"
+"""How the name of an event with a delta ends; not longer than `EVENT`, so that what is kept of a read is enough."""
 PATIENCE = 60.0
 
 
@@ -26,12 +28,16 @@ class LoadError(RuntimeError):
 
 @dataclass
 class Reply:
-    """One answer. `text_at` is when its first and its last piece of text came; `body` only where it was asked for."""
+    """One answer. `text_at` is when its first and its last piece of text came; `body` only where it was asked for.
+
+    `delta_at` is when its first event with a delta came, be it of text, thinking or a call.
+    """
 
     status: int = 0
     events: int = 0
     bytes: int = 0
     text_at: tuple[float, float] = (0.0, 0.0)
+    delta_at: float = 0.0
     body: bytes = b""
 
 
@@ -113,6 +119,8 @@ class Connection(asyncio.Protocol):
         found = joined.count(EVENT)
         reply.events += found
         self._tail = joined[-len(EVENT) + 1 :] if not joined.endswith(b"\n\n") else b""
+        if not reply.delta_at and DELTA in joined:
+            reply.delta_at = time.monotonic()
         if TEXT in joined:
             now = time.monotonic()
             reply.text_at = (reply.text_at[0] or now, now)

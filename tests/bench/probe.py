@@ -10,6 +10,9 @@ from pathlib import Path
 from tests.bench.process import Cores, Target, antiphon, ruler
 from tests.bench.report import Figure
 
+from antiphon.engines import catalog
+from antiphon.settings import Settings
+
 __all__ = ["Bench", "Probe", "per_cpu_second"]
 
 CLIENTS = 16
@@ -48,6 +51,16 @@ class Bench:
             arguments = ["--store", "memory"]
             self._started["real"] = self._stack.enter_context(antiphon(self.cores, arguments, pinned=False))
         return self._started["real"]
+
+    def engine(self) -> Target | None:
+        """Antiphon over the default model on one thread of its engine, not pinned; None where the model is not here."""
+        path = catalog.locate(Settings().data_path)
+        if path is None:
+            return None
+        if "engine" not in self._started:
+            arguments = ["--model", str(path), "--threads", "1", "--store", "memory", "--data-dir", str(self.directory)]
+            self._started["engine"] = self._stack.enter_context(antiphon(self.cores, arguments, pinned=False))
+        return self._started["engine"]
 
     def ruler(self) -> Target:
         """The raw ASGI application."""
