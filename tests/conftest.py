@@ -21,6 +21,7 @@ HEAVY = [
     "clients/test_real_forced.py",
     "unit/engines/test_llamacpp_dialects.py",
     "unit/engines/test_llamacpp_bound.py",
+    "unit/engines/test_llamacpp_bound_checks.py",
 ]
 collect_ignore = [] if os.environ.get("ANTIPHON_HEAVY") == "1" else HEAVY
 
