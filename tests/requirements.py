@@ -2702,6 +2702,13 @@ FLORENCE: tuple[Requirement, ...] = (
     R("florence:any-sequence", "issue 4, section 9", "Whatever is generated, every place is inside the image."),
 )
 
+ATTACKS: tuple[Requirement, ...] = (
+    R("attacks:schema", "faults B2 16, B3 11, 13", "A hostile schema is refused or answered within two seconds."),
+    R("attacks:grammar", "faults B2 16, B3 9, 10", "A hostile grammar of a tool ends neither engine nor server."),
+    R("attacks:template", "faults B3 1, 3, 4", "No template reaches the system, and no field is a template."),
+    R("attacks:number", "faults B2 14, B3 8", "Numbers far out of range are refused before the engine."),
+)
+
 REQUIREMENTS: tuple[Requirement, ...] = (
     *WIRE,
     *MACHINE,
@@ -2738,4 +2745,5 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *DOCUMENTS,
     *MEDIA,
     *FLORENCE,
+    *ATTACKS,
 )

@@ -60,6 +60,7 @@ HEADINGS: Mapping[str, str] = {
     "FLORENCE": "Florence-2",
     "DOCUMENTS": "Documents and images",
     "LOCAL_MEDIA": "The local engine",
+    "ATTACKS": "Attacks",
     "MEDIA": "Documents and images",
 }
 
@@ -89,6 +90,7 @@ EXAMPLES: Mapping[str, str] = {
     "Documents and images": "by data, URL or file; read in a process apart, within limits of size, time and memory",
     "Files": "kept in chunks for their tenant, within limits, whole or not there",
     "Beside Responses": "chat and text completions, embeddings, tokenize and detokenize on the same core",
+    "Attacks": "hostile schemas, grammars, templates and numbers on a running server, each in two seconds",
     "Florence-2": "labels, boxes, corners and outlines in pixels, whatever the model generates",
 }
 """What a reader may know an area by."""

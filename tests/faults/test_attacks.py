@@ -1,0 +1,226 @@
+"""Attacks by schemas, grammars, templates and numbers on a running server: each is withstood in two seconds.
+
+The time is measured around the one request that attacks. A busy machine is given time elsewhere only: the client waits
+longer than that before it gives up, and the plain requests beside and after an attack are not timed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from support.server import RunningServer, running_server
+from support.tiny_gguf import CHATML, HERMES
+
+SECONDS = 2.0
+"""What an attack may take."""
+
+PATIENCE = 30.0
+"""Seconds after which the client gives up."""
+
+LEAKS = re.compile(r"0x[0-9a-f]{8,}|Traceback|site-packages|\.py\b|/(?:home|usr|tmp|work|root)/", re.IGNORECASE)
+
+PLAIN = json.dumps({"input": "Hello", "max_output_tokens": 16})
+
+
+@pytest.fixture(scope="module")
+def server(tiny: Callable[..., Path]) -> Iterator[RunningServer]:
+    arguments = ["--model", str(tiny(template=HERMES)), "--store", "memory", "--threads", "1"]
+    with running_server(arguments) as started:
+        # The first request pays for what is made once.
+        assert post(started, PLAIN).status_code == 200
+        yield started
+
+
+def post(server: RunningServer, body: str) -> httpx.Response:
+    headers = {"content-type": "application/json"}
+    named = body.replace("{", '{"model":"tiny",', 1)
+    return httpx.post(f"{server.base_url}/responses", content=named, headers=headers, timeout=PATIENCE)
+
+
+def engine_pid(server: RunningServer) -> int:
+    children = psutil.Process(server.process.pid).children()
+    found = [child.pid for child in children if "antiphon.engines.llamacpp.child" in child.cmdline()]
+    assert len(found) == 1
+    return found[0]
+
+
+def withstood(server: RunningServer, body: str) -> httpx.Response:
+    """The answer to an attack, which came in time, told nothing, and harmed nobody beside it or after it."""
+    engine = engine_pid(server)
+    with ThreadPoolExecutor(1) as beside:
+        other = beside.submit(post, server, PLAIN)
+        began = time.monotonic()
+        answer = post(server, body)
+        took = time.monotonic() - began
+        assert other.result().status_code == 200
+    assert post(server, PLAIN).status_code == 200
+    assert engine_pid(server) == engine
+    if answer.status_code == 200:
+        assert answer.json()["status"] in ("completed", "incomplete"), answer.text[:500]
+    else:
+        assert 400 <= answer.status_code < 500, answer.text[:500]
+        refused(answer)
+    assert took < SECONDS
+    return answer
+
+
+def refused(answer: httpx.Response) -> None:
+    error = answer.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["type"] == "invalid_request_error"
+    assert error["message"]
+    assert LEAKS.search(answer.text) is None, answer.text[:500]
+
+
+def nested(levels: int) -> str:
+    return '{"type":"array","items":' * levels + '{"type":"null"}' + "}" * levels
+
+
+def an_object(property_schema: str, more: str = "") -> str:
+    closed = '"required":["a"],"additionalProperties":false'
+    return f'{{"type":"object","properties":{{"a":{property_schema}}},{closed}{more}}}'
+
+
+def a_pattern(pattern: str) -> str:
+    return an_object(json.dumps({"type": "string", "pattern": pattern}))
+
+
+def bomb(levels: int, width: int) -> str:
+    """References that lead to `width` others each, level by level."""
+    definitions: dict[str, Any] = {
+        f"d{n}": {
+            "type": "object",
+            "properties": {f"p{k}": {"$ref": f"#/$defs/d{n + 1}"} for k in range(width)},
+            "required": [f"p{k}" for k in range(width)],
+            "additionalProperties": False,
+        }
+        for n in range(levels)
+    }
+    definitions[f"d{levels}"] = {"type": "null"}
+    return an_object('{"$ref":"#/$defs/d0"}', f',"$defs":{json.dumps(definitions)}')
+
+
+SCHEMAS = {
+    "deep": (nested(10_000), 400),
+    "depth-100": (nested(100), 400),
+    "megabyte": (an_object(json.dumps({"type": "string", "description": "x" * 1_000_000})), 400),
+    "circle": (an_object('{"$ref":"#/$defs/b"}', ',"$defs":{"b":{"$ref":"#/$defs/b"}}'), 400),
+    "recursive": (an_object('{"anyOf":[{"$ref":"#"},{"type":"null"}]}'), None),
+    "endless": (an_object('{"$ref":"#"}'), None),
+    "reference-bomb": (bomb(12, 4), None),
+    "many-references": (bomb(10, 10), 400),
+    "huge-enum": (an_object(json.dumps({"enum": [f"value {n}" for n in range(50_000)]})), 400),
+    "large-enum": (an_object(json.dumps({"enum": [f"v{n}" for n in range(4_000)]})), None),
+    "pattern-plus": (a_pattern("^(a+)+$"), None),
+    "pattern-nested": (a_pattern("(" * 60_000 + "a" + ")" * 60_000), 400),
+    "pattern-reversed": (a_pattern("^a{5,0}$"), 400),
+    "pattern-million": (a_pattern("^a{1,1000000}$"), None),
+    "pattern-unclosed": (a_pattern("(a"), 400),
+    "type-unknown": (an_object('{"type":"nonsense"}'), 400),
+    "type-number": (an_object('{"type":7}'), 400),
+    "type-nested": (an_object('{"type":[["string"]]}'), 400),
+}
+
+
+@pytest.mark.requirement("attacks:schema")
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_hostile_schema_of_an_answer_is_withstood(server: RunningServer, name: str) -> None:
+    schema, status = SCHEMAS[name]
+    form = f'{{"type":"json_schema","name":"n","strict":true,"schema":{schema}}}'
+    answer = withstood(server, f'{{"input":"Hello","max_output_tokens":16,"text":{{"format":{form}}}}}')
+    assert status in (None, answer.status_code), answer.text[:500]
+
+
+@pytest.mark.requirement("attacks:schema")
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_hostile_parameters_of_a_tool_are_withstood(server: RunningServer, name: str) -> None:
+    schema, status = SCHEMAS[name]
+    tool = f'{{"type":"function","name":"f","strict":true,"parameters":{schema}}}'
+    forced = '"tool_choice":{"type":"function","name":"f"}'
+    answer = withstood(server, f'{{"input":"Hello","max_output_tokens":16,"tools":[{tool}],{forced}}}')
+    assert status in (None, answer.status_code), answer.text[:500]
+
+
+GRAMMARS = {
+    "nested": ("lark", "start: " + "(" * 60_000 + '"a"' + ")" * 60_000, 400),
+    "reversed": ("lark", 'start: "a"{5,0}', 400),
+    "million": ("lark", 'start: "a"{1,1000000}', None),
+    "repeated": ("lark", 'start: ((("a"~1..1000)~1..1000)~1..1000)', None),
+    "no-start": ("lark", 'other: "a"', 400),
+    "empty": ("lark", "", 400),
+    "left-circle": ("lark", "start: start", 400),
+    "circle": ("lark", "start: A\nA: B\nB: A", 400),
+    "without-end": ("lark", 'start: "a" start', None),
+    "regex-plus": ("regex", "(a+)+$", None),
+    "regex-nested": ("regex", "(" * 60_000 + "a" + ")" * 60_000, 400),
+    "regex-reversed": ("regex", "a{5,0}", 400),
+    "regex-million": ("regex", "a{1,1000000}", None),
+    "regex-repeated": ("regex", "((a{1,1000}){1,1000}){1,1000}", None),
+}
+
+
+@pytest.mark.requirement("attacks:grammar")
+@pytest.mark.parametrize("name", GRAMMARS)
+def test_a_hostile_grammar_of_a_custom_tool_is_withstood(server: RunningServer, name: str) -> None:
+    syntax, definition, status = GRAMMARS[name]
+    form = {"type": "grammar", "syntax": syntax, "definition": definition}
+    tool = {"type": "custom", "name": "c", "format": form}
+    body = {"input": "Hello", "max_output_tokens": 16, "tools": [tool], "tool_choice": {"type": "custom", "name": "c"}}
+    answer = withstood(server, json.dumps(body))
+    assert status in (None, answer.status_code), answer.text[:500]
+
+
+TEMPLATES = {
+    "globals": "{{ cycler.__init__.__globals__.os.popen('touch MADE').read() }}",
+    "power": "{{ 'a'*10**9 }}",
+    "format": "{{ ('{0.__init__.__globals__[os].system(touch MADE)}'|attr('format'))(cycler) }}",
+}
+
+
+@pytest.mark.requirement("attacks:template")
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_hostile_template_of_a_model_runs_nothing(tiny: Callable[..., Path], tmp_path: Path, name: str) -> None:
+    made = tmp_path / "made"
+    model = tiny(template=TEMPLATES[name].replace("MADE", str(made)) + CHATML)
+    arguments = ["--model", str(model), "--store", "memory", "--threads", "1"]
+    with pytest.raises(RuntimeError, match="chat template cannot be parsed"), running_server(arguments):
+        pass
+    assert not made.exists()
+
+
+@pytest.mark.requirement("attacks:template")
+@pytest.mark.parametrize(
+    "field", ["input", "instructions", "chat_template", "metadata", "user", "chat_template_kwargs"]
+)
+def test_no_field_of_a_request_is_a_template(server: RunningServer, tmp_path: Path, field: str) -> None:
+    made = tmp_path / "made"
+    attack = f"{{{{ cycler.__init__.__globals__.os.popen('touch {made}').read() }}}}{{{{ 7 * 191 }}}}"
+    kinds: dict[str, Any] = {"metadata": {"a": attack}, "chat_template_kwargs": {"a": attack, "chat_template": attack}}
+    plain = {"input": "Hello", "max_output_tokens": 16, "temperature": 0}
+    answer = withstood(server, json.dumps({**plain, field: kinds.get(field, attack)}))
+    assert not made.exists()
+    if answer.status_code == 200 and field not in ("input", "instructions"):
+        # What the model read is what it reads without the field.
+        assert answer.json()["usage"]["input_tokens"] == post(server, json.dumps(plain)).json()["usage"]["input_tokens"]
+
+
+NUMBERS = {"low": str(-(2**63)), "high": str(2**63), "vast": "1" + "0" * 400, "nan": "NaN"}
+FIELDS = "temperature top_p presence_penalty frequency_penalty top_k min_p seed top_logprobs".split()
+
+
+@pytest.mark.requirement("attacks:number")
+@pytest.mark.parametrize("field", FIELDS)
+def test_numbers_far_out_of_range_are_withstood(server: RunningServer, field: str) -> None:
+    for name, number in NUMBERS.items():
+        answer = withstood(server, f'{{"input":"Hello","max_output_tokens":16,"{field}":{number}}}')
+        assert answer.status_code == 400, (name, answer.text[:500])
