@@ -79,16 +79,21 @@ def format_schema(form: TextFormat) -> Expressed:
 
 
 def turn_grammar(
-    prompt: Prompt, dialect: Dialect, thinking: Thinking, control: Mapping[str, int], schema: Mapping[str, Any] | None
+    prompt: Prompt,
+    dialect: Dialect,
+    thinking: Thinking,
+    control: Mapping[str, int],
+    schema: Mapping[str, Any] | None,
+    room: int | None = None,
 ) -> str | None:
     """The grammar of a turn that is bound from its start; None where the dialect cannot bind it.
 
     `control` are the control tokens of the model's vocabulary, by their text; `schema` is the expressed schema of the
-    output format, where there is one.
+    output format, where there is one. `room` are the tokens that the turn may take, in which a forced call has to end.
     """
-    lark = Lark(control)
-    answers: list[str] = []
     forced = prompt.choice.mode == "required"
+    lark = Lark(control, room if forced else None, parallel=prompt.parallel_tool_calls)
+    answers: list[str] = []
     if schema is not None and not forced:
         answers.append(dialect.framed(lark, lark.rule("object", lark.json(schema))))
     if forced or callable_tools(prompt):

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
+from antiphon.prompt.room import LITTLE_ROOM, most_calls, narrowed
 from antiphon.protocol.json import encode
 
 __all__ = ["HEADER", "Lark"]
@@ -39,9 +40,16 @@ class Lark:
 
     `control` are the control tokens of the model's vocabulary, by their text. A quoted text never matches one of them,
     so that a marker would have to be spelled out letter by letter; `marked` writes the tokens themselves.
+
+    `room` are the tokens in which calls have to come to an end, None where nothing has to; one call may take the same
+    share of them as each other, or all of them where `parallel` is false.
     """
 
-    def __init__(self, control: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self, control: Mapping[str, int] | None = None, room: int | None = None, *, parallel: bool = True
+    ) -> None:
+        self._room = None if room is None or room >= LITTLE_ROOM else room
+        self._share = room // most_calls(room, room) if self._room and room and parallel else self._room
         self._rules: dict[str, str] = {}
         self._control = dict(control or {})
         texts = sorted(self._control, key=len, reverse=True)
@@ -87,10 +95,14 @@ class Lark:
         """The body, as a rule by this name where it may take so many tokens at most."""
         return body if tokens is None else self.rule(f"{name}[max_tokens={tokens}]", body).partition("[")[0]
 
+    def most_calls(self, most: int) -> int:
+        """How many calls there is room for, up to `most`."""
+        return most_calls(self._room, most)
+
     def json(self, schema: Mapping[str, Any]) -> str:
-        """A JSON value of a schema. Definitions may stand in schemas within it too, each for what stands beside it."""
+        """A JSON value of an expressed schema. Definitions may stand within it too, each for what stands beside it."""
         defs: dict[str, Any] = {}
-        body = _with_definitions_outside(schema, {}, defs)
+        body = _with_definitions_outside(narrowed(schema, self._share), {}, defs)
         if defs:
             body["$defs"] = defs
         return f"%json {encode({**body, **_SPACING}).decode()}"

@@ -66,10 +66,14 @@ def prompt(mode: str = "required", allowed: Sequence[str] = NAMES, **fields: Any
 
 
 def whole(
-    asked: Prompt, state: str = CLOSED, control: dict[str, int] | None = None, dialect: Dialect | None = None
+    asked: Prompt,
+    state: str = CLOSED,
+    control: dict[str, int] | None = None,
+    dialect: Dialect | None = None,
+    room: int | None = None,
 ) -> str:
     schema = format_schema(asked.format).schema if has_format(asked) and asked.format is not None else None
-    made = turn_grammar(asked, dialect or named("hermes"), Thinking(MARKERS, state), control or {}, schema)
+    made = turn_grammar(asked, dialect or named("hermes"), Thinking(MARKERS, state), control or {}, schema, room)
     assert made is not None
     return made
 
@@ -100,6 +104,22 @@ def test_a_named_choice_and_a_limit_leave_the_other_tools_out() -> None:
 def test_one_call_where_calls_may_not_be_parallel_and_an_end_where_they_may() -> None:
     assert allowed(whole(prompt(parallel_tool_calls=False)), OSLO, f"{OSLO}\n{OSLO}") == [True, False]
     assert allowed(whole(prompt()), "\n".join([OSLO] * 8), "\n".join([OSLO] * 9)) == [True, False]
+
+
+@pytest.mark.requirement("constrain:grammar:forced")
+def test_forced_calls_have_an_end_within_little_room() -> None:
+    def said(length: int) -> str:
+        return call("say", f'{{"input": "{"x" * length}"}}')
+
+    little = whole(prompt(), room=400)
+    assert allowed(little, "\n".join([OSLO] * 3), "\n".join([OSLO] * 4)) == [True, False]
+    assert allowed(little, said(88), said(89)) == [True, False]
+    alone = whole(prompt(parallel_tool_calls=False), room=400)
+    assert allowed(alone, said(266), said(267)) == [True, False]
+    assert allowed(whole(prompt(), room=60), OSLO, f"{OSLO}\n{OSLO}", said(64), said(65)) == [True, False, True, False]
+    assert whole(prompt(), room=1024) == whole(prompt())
+    free = prompt("auto", (), format=SCHEMA)
+    assert whole(free, room=60) == whole(free)
 
 
 @pytest.mark.requirement("constrain:grammar:thinking")

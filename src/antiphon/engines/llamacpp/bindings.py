@@ -107,14 +107,14 @@ class Bindings:
         self._keep(key, made)
         return made
 
-    async def whole(self, binding: Binding, thinking: Thinking) -> str:
-        """The grammar of the whole turn.
+    async def whole(self, binding: Binding, thinking: Thinking, room: int | None = None) -> str:
+        """The grammar of the whole turn, which may take `room` tokens.
 
         Raises:
             UnsupportedError: the dialect cannot force a call.
             InvalidRequestError: the tools are too much together.
         """
-        found = turn_grammar(binding.prompt, self._dialect, thinking, self._control, binding.schema)
+        found = turn_grammar(binding.prompt, self._dialect, thinking, self._control, binding.schema, room)
         if found is None:
             raise UnsupportedError(
                 "A forced tool call cannot be enforced on this model, so it is refused. Use 'auto' or 'none'.",

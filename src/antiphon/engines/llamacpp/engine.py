@@ -259,9 +259,10 @@ class LlamaCppEngine(Engine):
         except ChildError as error:
             raise EngineError("The engine refused the prompt.") from error
         room = context - count
+        most = room if prompt.max_output_tokens is None else min(room, prompt.max_output_tokens)
         budget = self._settings.reasoning_budget if prompt.thinking_budget is None else prompt.thinking_budget
         thinking = self._thinking(rendered, self._variables(prompt), None if budget < 0 else budget)
-        grammar = await self._bindings.whole(binding, thinking) if binds_from_start(prompt) else ""
+        grammar = await self._bindings.whole(binding, thinking, most) if binds_from_start(prompt) else ""
         return LlamaTurn(
             prompt=prompt,
             input_tokens=count,
@@ -269,7 +270,7 @@ class LlamaCppEngine(Engine):
             media=media,
             rendered=rendered,
             constrained=bool(grammar),
-            max_tokens=room if prompt.max_output_tokens is None else min(room, prompt.max_output_tokens),
+            max_tokens=most,
             primed=thinking.state == OPEN,
             budget=None if grammar else thinking.budget,
             binding=binding,

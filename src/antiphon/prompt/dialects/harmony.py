@@ -123,7 +123,7 @@ class Harmony(NativeDialect):
             # The model may have named the tool before the channel.
             later = _calls_of(tools, contents, lark, apart, "", f"{CHANNEL}commentary {CONSTRAIN}json{MESSAGE}")
             first = lark.rule("opened", f"{_calls_of(tools, contents, lark, apart, '', heads[1])} | {later}")
-        row = in_row(prompt, first, call, lark.marked(END + _NEXT))
+        row = in_row(prompt, lark, first, call, lark.marked(END + _NEXT))
         return lark.rule("calls", f"{row} {lark.marked(CALL)}")
 
 

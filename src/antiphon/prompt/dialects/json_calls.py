@@ -64,7 +64,8 @@ def marked_calls(
             arguments = arguments_of(tool, place, lark)
             calls.append(lark.rule(f"call{place}", f"{lark.literal(head)} {arguments} {lark.literal(tail)}"))
     return lark.rule(
-        "calls", _turn(lark, begin, opening, closing, calls, lasts, most if prompt.parallel_tool_calls else 1)
+        "calls",
+        _turn(lark, begin, opening, closing, calls, lasts, lark.most_calls(most) if prompt.parallel_tool_calls else 1),
     )
 
 

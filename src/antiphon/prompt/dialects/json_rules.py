@@ -52,8 +52,9 @@ def _rest(prompt: Prompt, tool: FunctionTool | CustomTool, lark: Lark, arguments
     return f"{head} {arguments_of(tool, place, lark)} {tail + ' ' if tail else ''}{lark.literal('}')}"
 
 
-def in_row(prompt: Prompt, first: str, following: str, between: str = "") -> str:
+def in_row(prompt: Prompt, lark: Lark, first: str, following: str, between: str = "") -> str:
     """The body for a call and, where calls may be parallel, for more of them; `between` is the body between two."""
-    if not prompt.parallel_tool_calls:
+    more = lark.most_calls(MOST_CALLS) - 1
+    if not prompt.parallel_tool_calls or not more:
         return first
-    return f"{first} ({f'{between} {following}' if between else following}){{0,{MOST_CALLS - 1}}}"
+    return f"{first} ({f'{between} {following}' if between else following}){{0,{more}}}"

@@ -108,7 +108,7 @@ class Mistral(NativeDialect):
         if tools:
             tail = f"({before} {_ID_RULE} {behind_id})?"
             call = object_call(prompt, lark, tools, arguments="arguments", tail=tail)
-            turns.append(f'" "? "[" {in_row(prompt, call, call, lark.literal(", "))} "]"')
+            turns.append(f'" "? "[" {in_row(prompt, lark, call, call, lark.literal(", "))} "]"')
         last = named_calls(prompt, lark, head, "", head, "").last if len(tools) < len(tools_to_call(prompt)) else ""
         marker = "" if opened else f"{lark.marked(_CALLS)} "
         return lark.rule("calls", f"{marker}{lark.any_of([*turns, last] if last else turns)}")

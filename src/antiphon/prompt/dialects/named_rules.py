@@ -69,7 +69,7 @@ def closed_turn(prompt: Prompt, lark: Lark, first: Calls, following: Calls, clos
     """
     turns = [first.last] if first.last else []
     if first.call:
-        row = in_row(prompt, first.call, following.call, between)
+        row = in_row(prompt, lark, first.call, following.call, between)
         turns.append(f"{row} {close}")
         if following.last and prompt.parallel_tool_calls:
             turns.append(f"{row} {between} {following.last}")

@@ -36,7 +36,7 @@ def turn_of_calls(prompt: Prompt, lark: Lark, first: Calls, following: Calls, be
     """The body for a turn of calls; `first` are those that can begin it, `between` is the body between two."""
     turns = [first.last] if first.last else []
     if first.call:
-        row = in_row(prompt, first.call, following.call, between)
+        row = in_row(prompt, lark, first.call, following.call, between)
         more = f" ({f'{between} {following.last}'.lstrip()})?" if following.last and prompt.parallel_tool_calls else ""
         turns.append(row + more)
     return lark.any_of(turns)
