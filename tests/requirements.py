@@ -2240,7 +2240,7 @@ CONSTRAINTS: tuple[Requirement, ...] = (
     R(
         "constrain:resume",
         "architecture, fine print",
-        "A turn under a grammar outlives the death of its child, and what was told is not told again.",
+        "A turn under a grammar that was interrupted is drawn again from its seed, and what was told is not told again.",
     ),
     R(
         "constrain:attack:engine",
