@@ -17,7 +17,7 @@ LITTLE_ROOM: Final = 1024
 """Tokens of a turn from which on nothing is narrowed."""
 
 _TOKENS_A_CALL: Final = 128
-_CHARACTERS_A_TOKEN: Final = 3
+_CHARACTERS_A_TOKEN: Final = 2
 _TOKENS_AN_ITEM: Final = 64
 _LEAST_LENGTH: Final = 64
 _LEAST_ITEMS: Final = 2
@@ -32,7 +32,7 @@ def most_calls(room: int | None, most: int) -> int:
 def narrowed(schema: Mapping[str, Any], room: int | None) -> Schema:
     """An expressed schema with an end for each string and array that has none, by the tokens of a call.
 
-    The open strings share three characters a token: less than words take, so that what has an end of its own is hardly
+    The open strings share two characters a token: less than words take, so that what has an end of its own is hardly
     ever cut, and one that repeats a word ends in time. Others may still meet the limit, and are then incomplete.
     Where schemas hold together for one value, what one of them allows may be less than another asks for: such a schema
     is left as it is.

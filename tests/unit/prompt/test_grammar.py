@@ -113,10 +113,10 @@ def test_forced_calls_have_an_end_within_little_room() -> None:
 
     little = whole(prompt(), room=400)
     assert allowed(little, "\n".join([OSLO] * 3), "\n".join([OSLO] * 4)) == [True, False]
-    assert allowed(little, said(399), said(400)) == [True, False]
+    assert allowed(little, said(266), said(267)) == [True, False]
     alone = whole(prompt(parallel_tool_calls=False), room=400)
-    assert allowed(alone, said(1200), said(1201)) == [True, False]
-    assert allowed(whole(prompt(), room=60), OSLO, f"{OSLO}\n{OSLO}", said(180), said(181)) == [
+    assert allowed(alone, said(800), said(801)) == [True, False]
+    assert allowed(whole(prompt(), room=60), OSLO, f"{OSLO}\n{OSLO}", said(120), said(121)) == [
         True,
         False,
         True,

@@ -25,10 +25,10 @@ def test_what_has_no_end_is_given_one_and_the_rest_stays_as_it_is() -> None:
     }
     before = express(schema).schema
     made = narrowed(before, 400)["properties"]
-    assert made["open"] == {"type": "string", "maxLength": 400}
+    assert made["open"] == {"type": "string", "maxLength": 266}
     assert made["long"]["maxLength"] == 500
     assert made["many"]["maxItems"] == 6
-    assert made["many"]["items"]["anyOf"] == [{"type": "string", "maxLength": 400}, {"type": "integer"}]
+    assert made["many"]["items"]["anyOf"] == [{"type": "string", "maxLength": 266}, {"type": "integer"}]
     assert made["most"]["maxItems"] == 40
     assert [made[name] == before["properties"][name] for name in ("bound", "fixed")] == [True, True]
     assert narrowed(before, LITTLE_ROOM) == narrowed(before, None) == before
