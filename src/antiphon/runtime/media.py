@@ -46,6 +46,9 @@ FETCH_SECONDS: Final = 20.0
 TOTAL_SECONDS: Final = 120.0
 REDIRECTS: Final = 3
 MAX_KEPT_BYTES: Final = 64 * 1024 * 1024
+ENTRY_BYTES: Final = 512
+"""What an entry is counted for beside its text: many small ones must not take more memory than the bound means."""
+
 _DATA_HEAD: Final = re.compile(r"data:[\w.+/-]*(?:;[\w.+-]+=[\w.+-]*)*;base64", re.ASCII | re.IGNORECASE)
 _SOUNDS: Final = ("wav", "mp3")
 
@@ -112,13 +115,15 @@ class _Kept:
 
     def put(self, key: tuple[str, ...], value: bytes | str) -> None:
         """Keep it, if it is within the bound at all."""
-        if len(value) > self._most:
+        before = self._found.pop(key, None)
+        if before is not None:
+            self._size -= _size(key, before)
+        if _size(key, value) > self._most:
             return
-        self._size += len(value) - len(self._found.pop(key, b""))
+        self._size += _size(key, value)
         self._found[key] = value
         while self._size > self._most:
-            _, oldest = self._found.popitem(last=False)
-            self._size -= len(oldest)
+            self._size -= _size(*self._found.popitem(last=False))
 
 
 class Media:
@@ -151,7 +156,7 @@ class Media:
                 place in the request, where it is there.
             UnavailableError: what reads files cannot be started.
         """
-        count = sum(_media_in(part) for part in parts)
+        count = sum(_media_in(part) for part in parts if part.media)
         if not count:
             return list(parts)
         if count > MAX_MEDIA:
@@ -280,6 +285,10 @@ class Media:
             raise InvalidRequestError(f"The {codes.name} is empty.", code=codes.empty)
         self._fetched.put(key, answer.body)
         return answer.body
+
+
+def _size(key: tuple[str, ...], value: bytes | str) -> int:
+    return len(value) + sum(map(len, key)) + ENTRY_BYTES
 
 
 def _media_in(part: Conversation) -> int:
