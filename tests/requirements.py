@@ -9,21 +9,10 @@ rule number, an issue) and one sentence. `divergence` says where we knowingly di
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from requirements_driver import DRIVER_DECODE, DRIVER_ENCODE, DRIVER_STREAM
+from support.requirement import Requirement
 
 __all__ = ["REQUIREMENTS", "Requirement"]
-
-
-@dataclass(frozen=True)
-class Requirement:
-    """One behaviour."""
-
-    id: str
-    source: str
-    behavior: str
-    divergence: str | None = None
-    deferred: str | None = None
-
 
 R = Requirement
 
@@ -2746,4 +2735,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *MEDIA,
     *FLORENCE,
     *ATTACKS,
+    *DRIVER_ENCODE,
+    *DRIVER_DECODE,
+    *DRIVER_STREAM,
 )

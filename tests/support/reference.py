@@ -62,6 +62,9 @@ HEADINGS: Mapping[str, str] = {
     "LOCAL_MEDIA": "The local engine",
     "ATTACKS": "Attacks",
     "MEDIA": "Documents and images",
+    "DRIVER_ENCODE": "The driver",
+    "DRIVER_DECODE": "The driver",
+    "DRIVER_STREAM": "The driver",
 }
 
 
@@ -92,6 +95,7 @@ EXAMPLES: Mapping[str, str] = {
     "Beside Responses": "chat and text completions, embeddings, tokenize and detokenize on the same core",
     "Attacks": "hostile schemas, grammars, templates and numbers on a running server, each in two seconds",
     "Florence-2": "labels, boxes, corners and outlines in pixels, whatever the model generates",
+    "The driver": "contexts to requests, answers and streams of any endpoint to one response, by rule",
 }
 """What a reader may know an area by."""
 

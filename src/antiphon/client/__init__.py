@@ -1,0 +1,1 @@
+"""The driver: one client for any Responses endpoint, which hands back one normalized answer."""
