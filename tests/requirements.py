@@ -602,6 +602,11 @@ API: tuple[Requirement, ...] = (
     R("api:items:lossless", "issue 2", "Items that are not acted on are stored and listed whole."),
     R("api:chain:missing-output", "responses-api 6.3", "A chain that leaves a call without an output is a 400."),
     R(
+        "api:chain:shared",
+        "issue 3, must show 8",
+        "A turn of a chain adds its messages to those before it without a copy of them.",
+    ),
+    R(
         "api:chain:incomplete",
         "issue 2, Answers",
         "An incomplete response can be chained; its cut call is not replayed.",

@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
-from itertools import chain
 from typing import Any
 
 from msgspec import UNSET, Struct
@@ -24,6 +23,7 @@ from antiphon.errors import InvalidRequestError
 from antiphon.machine.router import APPLY_PATCH, TOOL_SEARCH
 from antiphon.prompt.additions import NO_CHANGE, Configuration, read_leniently
 from antiphon.prompt.clienttools import client_call, client_output
+from antiphon.prompt.growing import Chained, Growing
 from antiphon.prompt.names import flat_name
 from antiphon.prompt.prompt import ChatMessage, ToolCall
 from antiphon.prompt.toolbox import AddedTool, merge_added
@@ -106,7 +106,7 @@ class Conversation(Struct, frozen=True):
     """
 
     system: tuple[str, ...] = ()
-    messages: tuple[ChatMessage, ...] = ()
+    messages: Sequence[ChatMessage] = ()
     open_turn: _OpenTurn = _EMPTY_TURN
     media: frozenset[str] = _NOTHING
     substance: bool = False
@@ -354,7 +354,7 @@ def join(parts: Sequence[Conversation]) -> Conversation:
         system += part.system
     return Conversation(
         system=tuple(system),
-        messages=tuple(chain.from_iterable(part.messages for part in told)),
+        messages=_joined([part.messages for part in told]),
         open_turn=parts[-1].open_turn,
         media=_NOTHING.union(*(part.media for part in told)),
         substance=any(part.substance for part in told),
@@ -363,6 +363,11 @@ def join(parts: Sequence[Conversation]) -> Conversation:
         tools=merge_added(part.tools for part in parts),
         settings=reduce(Configuration.then, (part.settings for part in parts)),
     )
+
+
+def _joined(parts: Sequence[Sequence[ChatMessage]]) -> Sequence[ChatMessage]:
+    first, *more = parts
+    return (first if isinstance(first, Growing) else Growing(first)).grown(*more)
 
 
 def settle(parts: Sequence[Conversation]) -> list[Conversation]:
@@ -391,20 +396,20 @@ def media_of(messages: Iterable[ChatMessage]) -> frozenset[str]:
     return frozenset(kinds)
 
 
-def assemble(parts: Iterable[Conversation], instructions: str | None) -> list[ChatMessage]:
+def assemble(parts: Iterable[Conversation], instructions: str | None) -> Sequence[ChatMessage]:
     """The messages of a whole history: instructions and all system text first, then the turns."""
     system: list[str] = [instructions] if instructions else []
-    messages: list[ChatMessage] = []
+    messages: list[Sequence[ChatMessage]] = []
     last = EMPTY
     for part in parts:
         system.extend(part.system)
-        messages.extend(part.messages)
+        messages.append(part.messages)
         last = part
     if last.open_turn.begun:
-        messages.extend(_closed(last.open_turn))
+        messages.append(tuple(_closed(last.open_turn)))
     if system:
-        messages.insert(0, ChatMessage("system", "\n\n".join(system)))
-    return messages
+        messages.insert(0, (ChatMessage("system", "\n\n".join(system)),))
+    return Chained(messages)
 
 
 def additions(parts: Iterable[Conversation]) -> tuple[tuple[AddedTool, ...], Configuration]:
@@ -415,7 +420,7 @@ def additions(parts: Iterable[Conversation]) -> tuple[tuple[AddedTool, ...], Con
     )
 
 
-def renamed(messages: list[ChatMessage], renames: Mapping[str, str]) -> list[ChatMessage]:
+def renamed(messages: Sequence[ChatMessage], renames: Mapping[str, str]) -> Sequence[ChatMessage]:
     """The messages with other names for past calls where those that were made for them are taken."""
     if not renames:
         return messages
