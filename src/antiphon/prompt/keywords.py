@@ -16,6 +16,7 @@ __all__ = [
     "constraints",
     "countable",
     "disjoint",
+    "evaluated",
     "meets_others",
     "names_in",
     "required_names",
@@ -37,6 +38,9 @@ KIND_OF: Final = {
 }
 """The type that a keyword is about."""
 
+_EVALUATING: Final = frozenset({*IN_PLACE, "not", "if", "then", "else", "contains", "dependentSchemas", "$dynamicRef"})
+_UNEVALUATED: Final = {"unevaluatedProperties": "additionalProperties", "unevaluatedItems": "items"}
+
 _MANY: Final = ("$defs", "definitions", "properties", "patternProperties", "dependentSchemas")
 _LISTS: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SINGLE: Final = (
@@ -56,15 +60,20 @@ _SINGLE: Final = (
 
 def schemas_in(node: Schema) -> Iterator[Any]:
     """The schemas one level within a schema, definitions included."""
+    yield from (part for _, part in _placed(node))
+
+
+def _placed(node: Schema) -> Iterator[tuple[str, Any]]:
+    """The same, each with the pointer to it."""
     for key in _MANY:
         if isinstance(node.get(key), dict):
-            yield from cast("Schema", node[key]).values()
+            yield from ((f"/{key}/{_escaped(name)}", part) for name, part in cast("Schema", node[key]).items())
     for key in (*_LISTS, "items"):
         if isinstance(node.get(key), list):
-            yield from cast("list[Any]", node[key])
+            yield from ((f"/{key}/{place}", part) for place, part in enumerate(cast("list[Any]", node[key])))
     for key in _SINGLE:
         if isinstance(node.get(key), dict):
-            yield node[key]
+            yield f"/{key}", node[key]
 
 
 def without(node: Schema, dropped: Collection[str]) -> Schema:
@@ -88,16 +97,12 @@ def _without(part: Any, dropped: Collection[str]) -> Any:
 
 def anchors(root: Schema) -> Iterator[tuple[str, str]]:
     """Each anchor of a schema with the pointer to it."""
-    waiting: list[tuple[str, Any]] = [("", root)]
+    waiting: list[tuple[str, Schema]] = [("", root)]
     while waiting:
         pointer, node = waiting.pop()
-        if isinstance(node, dict):
-            members = cast("Schema", node)
-            if isinstance(members.get("$anchor"), str):
-                yield members["$anchor"], pointer
-            waiting += [(f"{pointer}/{_escaped(key)}", value) for key, value in members.items()]
-        elif isinstance(node, list):
-            waiting += [(f"{pointer}/{place}", value) for place, value in enumerate(cast("list[Any]", node))]
+        if isinstance(node.get("$anchor"), str):
+            yield node["$anchor"], pointer
+        waiting += [(pointer + step, cast("Schema", part)) for step, part in _placed(node) if isinstance(part, dict)]
 
 
 def _escaped(name: str) -> str:
@@ -132,6 +137,20 @@ def names_in(node: Schema) -> set[str] | None:
                 return None
             names |= inner
     return names
+
+
+def evaluated(node: Schema) -> Schema:
+    """The schema with `unevaluatedProperties` and `unevaluatedItems` under the names that they have where alone.
+
+    Where no schema for the same value stands beside them, they are what `additionalProperties` and `items` are.
+    """
+    if _EVALUATING & node.keys() or isinstance(node.get("items"), list):
+        return node
+    made = dict(node)
+    for name, plain in _UNEVALUATED.items():
+        if name in made:
+            made.setdefault(plain, made.pop(name))
+    return made
 
 
 def required_names(node: Schema) -> list[str]:

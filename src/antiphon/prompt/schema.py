@@ -23,6 +23,7 @@ from antiphon.prompt.keywords import (
     constraints,
     countable,
     disjoint,
+    evaluated,
     meets_others,
     names_in,
     required_names,
@@ -168,8 +169,8 @@ class _Expression:
             return False
         if not isinstance(node, dict):
             return self._anything(combined)
-        given = cast("Schema", node)
-        self._complete = self._complete and not _BEYOND & {key for key in given if given[key] is not False}
+        given = evaluated(cast("Schema", node))
+        self._complete = self._complete and not {key for key in _BEYOND & given.keys() if not _says_nothing(key, given)}
         inner = combined or meets_others(given)
         made: Schema = {}
         for key, value in given.items():
@@ -309,11 +310,16 @@ class _Expression:
         return made
 
     def _close_object(self, made: Schema, given: Schema) -> None:
-        if "additionalProperties" in made or "patternProperties" in given:
+        if "additionalProperties" in made:
             return
         named = names_in({key: value for key, value in given.items() if key in IN_PLACE})
         properties: Schema | None = made.get("properties")
-        if properties is None:
+        if "patternProperties" in given:
+            # llguidance knows a name that is written with escapes by no pattern, so that none but known ones are left.
+            known = {*(properties or ())}
+            if "patternProperties" in made and named is not None and named | {*made.get("required", ())} <= known:
+                made["additionalProperties"] = False
+        elif properties is None:
             if named is not None and not named and "$ref" not in made:
                 made["additionalProperties"] = self._anything(combined=False)
         elif named is not None and named <= properties.keys():
@@ -364,6 +370,13 @@ class _Expression:
             else:
                 return None, None
         return pointer, found
+
+
+def _says_nothing(key: str, node: Schema) -> bool:
+    """Whether a keyword allows everything."""
+    if key in ("uniqueItems", "not"):
+        return node[key] is False
+    return key.startswith("unevaluated") and node[key] in (True, {})
 
 
 def _is_alias(node: Schema) -> bool:

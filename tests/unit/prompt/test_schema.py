@@ -133,6 +133,28 @@ STRICT: list[tuple[str, Schema, list[str], list[str]]] = [
         ['{"a": 1}', '{"b": 1}', '{"a": 1, "b": 2}'],
         ["{}", '{"a": 1, "c": 2}'],
     ),
+    (
+        "unevaluated",
+        {"properties": {"a": {"type": "integer"}}, "unevaluatedProperties": {"type": "null"}},
+        ['{"a": 1, "b": null}'],
+        ['{"a": 1, "b": 1}'],
+    ),
+    ("unevaluated-items", {"prefixItems": [{}], "unevaluatedItems": False}, ['["a"]', "[]"], ["[1, 2]"]),
+    (
+        "patterns",
+        {"patternProperties": {"^a": {"type": "integer"}}},
+        ['{"a": 1, "ab": 2}', "{}"],
+        ['{"a": "x"}', '{"b": 1}', '{"\\u0061": "x"}'],
+    ),
+    (
+        "anchor-in-a-value",
+        {
+            "$defs": {"a": {"enum": [{"$anchor": "x", "type": "null"}]}, "b": {"$anchor": "x", "type": "integer"}},
+            "$ref": "#x",
+        },
+        ["1"],
+        ["null"],
+    ),
     ("anything", {}, ["1", '"a"', "[1, {}]", '{"a": {"b": null}}'], ["nothing"]),
     *(
         (form, {"type": "string", "format": form}, [f'"{good}"'], [f'"{bad}"'])
@@ -170,7 +192,7 @@ def test_the_strict_subset_is_expressed_whole(schema: Schema, good: list[str], b
         ({"propertyNames": {"maxLength": 1}}, '{"a": "x"}'),
         ({"minProperties": 2}, '{"a": "x"}'),
         ({"patternProperties": {"(?=a)": {}}}, '{"a": "x"}'),
-        ({"unevaluatedProperties": {"type": "null"}}, '{"a": "x"}'),
+        ({"allOf": [{"properties": {"b": {}}}], "unevaluatedProperties": False}, '{"a": "x"}'),
         ({"$dynamicRef": "#x"}, '{"a": "x"}'),
         ({"$ref": "https://example.com/x"}, '{"a": "x"}'),
     ],
@@ -193,6 +215,9 @@ def test_what_cannot_be_expressed_is_left_out_and_the_rest_binds(more: Schema, r
         ({"type": "string", "format": "idn-email"}, '"a"'),
         ({"type": "array", "uniqueItems": True}, "[1, 1]"),
         ({"type": "array", "contains": {"type": "integer"}}, "[]"),
+        ({"type": "array", "contains": False}, "[1]"),
+        ({"type": "object", "propertyNames": False}, '{"a": 1}'),
+        ({"anyOf": [{"required": ["a"]}], "unevaluatedProperties": False}, '{"a": 1}'),
         ({"type": "integer", "minimum": 2**62}, "1"),
         ({"type": "number", "maximum": 1e300}, "1e5"),
         ({"oneOf": [{"type": "integer"}, {"minimum": 5}]}, "7"),
