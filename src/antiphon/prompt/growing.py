@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Generic, TypeVar, cast, overload
 
-__all__ = ["Chained", "Growing"]
+__all__ = ["Chained", "Growing", "grown"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -99,3 +99,8 @@ class Chained(_Told[T_co], Generic[T_co]):
                 return part[place]
             place += len(part)
         raise IndexError(index)
+
+
+def grown(first: Sequence[T_co], *more: Iterable[T_co]) -> Growing[T_co]:
+    """A sequence and more after it, in place where that can be."""
+    return (first if isinstance(first, Growing) else Growing(first)).grown(*more)

@@ -23,7 +23,7 @@ from antiphon.errors import InvalidRequestError
 from antiphon.machine.router import APPLY_PATCH, TOOL_SEARCH
 from antiphon.prompt.additions import NO_CHANGE, Configuration, read_leniently
 from antiphon.prompt.clienttools import client_call, client_output
-from antiphon.prompt.growing import Chained, Growing
+from antiphon.prompt.growing import Chained, grown
 from antiphon.prompt.names import flat_name
 from antiphon.prompt.prompt import ChatMessage, ToolCall
 from antiphon.prompt.toolbox import AddedTool, merge_added
@@ -354,7 +354,7 @@ def join(parts: Sequence[Conversation]) -> Conversation:
         system += part.system
     return Conversation(
         system=tuple(system),
-        messages=_joined([part.messages for part in told]),
+        messages=grown(*(part.messages for part in told)),
         open_turn=parts[-1].open_turn,
         media=_NOTHING.union(*(part.media for part in told)),
         substance=any(part.substance for part in told),
@@ -363,11 +363,6 @@ def join(parts: Sequence[Conversation]) -> Conversation:
         tools=merge_added(part.tools for part in parts),
         settings=reduce(Configuration.then, (part.settings for part in parts)),
     )
-
-
-def _joined(parts: Sequence[Sequence[ChatMessage]]) -> Sequence[ChatMessage]:
-    first, *more = parts
-    return (first if isinstance(first, Growing) else Growing(first)).grown(*more)
 
 
 def settle(parts: Sequence[Conversation]) -> list[Conversation]:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from antiphon.machine.turn import waits_for_client
 from antiphon.prompt.compaction import unanswered
+from antiphon.prompt.growing import grown
 from antiphon.prompt.messages import (
     EMPTY,
     CompactedContext,
@@ -176,7 +177,7 @@ def unstored_turn(turn: Turn, before: Turn | None, rows: Sequence[StoredItem], t
         turn,
         stored=False,
         base=before.id if before.stored else before.base,
-        rows=[*before.rows, *rows],
+        rows=grown(before.rows, rows),
         size=before.size + size,
         title=before.title or title,
     )
