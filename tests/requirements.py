@@ -10,6 +10,7 @@ rule number, an issue) and one sentence. `divergence` says where we knowingly di
 from __future__ import annotations
 
 from requirements_driver import DRIVER_DECODE, DRIVER_ENCODE, DRIVER_STREAM
+from requirements_upkeep import UPKEEP
 from support.requirement import Requirement
 
 __all__ = ["REQUIREMENTS", "Requirement"]
@@ -2703,6 +2704,14 @@ ATTACKS: tuple[Requirement, ...] = (
     R("attacks:number", "faults B2 14, B3 8", "Numbers far out of range are refused before the engine."),
 )
 
+RULES: tuple[Requirement, ...] = (
+    R(
+        "wire:dialect:request",
+        "issue 4, section 5",
+        "A request chooses the names of events by the query parameter dialect or the header X-Antiphon-Dialect.",
+    ),
+)
+
 REQUIREMENTS: tuple[Requirement, ...] = (
     *WIRE,
     *MACHINE,
@@ -2740,6 +2749,8 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *MEDIA,
     *FLORENCE,
     *ATTACKS,
+    *RULES,
+    *UPKEEP,
     *DRIVER_ENCODE,
     *DRIVER_DECODE,
     *DRIVER_STREAM,

@@ -61,6 +61,8 @@ HEADINGS: Mapping[str, str] = {
     "DOCUMENTS": "Documents and images",
     "LOCAL_MEDIA": "The local engine",
     "ATTACKS": "Attacks",
+    "RULES": "The API",
+    "UPKEEP": "Fair shares and care",
     "MEDIA": "Documents and images",
     "DRIVER_ENCODE": "The driver",
     "DRIVER_DECODE": "The driver",
@@ -94,6 +96,7 @@ EXAMPLES: Mapping[str, str] = {
     "Files": "kept in chunks for their tenant, within limits, whole or not there",
     "Beside Responses": "chat and text completions, embeddings, tokenize and detokenize on the same core",
     "Attacks": "hostile schemas, grammars, templates and numbers on a running server, each in two seconds",
+    "Fair shares and care": "an endpoint that hangs holds up no other; what is sent again gets a true answer",
     "Florence-2": "labels, boxes, corners and outlines in pixels, whatever the model generates",
     "The driver": "contexts to requests, answers and streams of any endpoint to one response, by rule",
 }

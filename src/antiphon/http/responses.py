@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from antiphon.errors import InvalidRequestError
+from antiphon.http.dialect import asked_dialect
 from antiphon.http.exchange import Exchange
 from antiphon.http.foreground import answer
 from antiphon.http.paging import list_object, read_page
@@ -27,13 +28,14 @@ class ResponsesRoutes:
 
     async def create(self, exchange: Exchange) -> None:
         """`POST /responses`: the whole object, or a stream of events."""
+        dialect = asked_dialect(exchange.asgi)
         body = await exchange.body()
         path = str(exchange.asgi["path"])
         once = idempotent(exchange.header(b"idempotency-key"), exchange.method, path, body)
         if once is None:
-            run = await self._service.create(exchange.scope, body)
+            run = await self._service.create(exchange.scope, body, dialect=dialect)
         else:
-            run = await self._idempotency.create(exchange.scope, body, once)
+            run = await self._idempotency.create(exchange.scope, body, once, dialect)
         exchange.release()
         if isinstance(run, Earlier):
             await self._again(exchange, run)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from antiphon.errors import APIError, InternalError, UnavailableError, UnsupportedError
 from antiphon.http import tickets
 from antiphon.http.auth import Authenticator
+from antiphon.http.dialect import asked_dialect
 from antiphon.http.exchange import (
     ASGIScope,
     Bodies,
@@ -59,6 +60,7 @@ class WebSockets:
             await receive()
             try:
                 await self.authenticator.authenticate(asgi["headers"])
+                dialect = asked_dialect(asgi)
                 if self.service.draining:
                     raise UnavailableError("The server is shutting down. Please try again later.", retry_after=5.0)
             except APIError as error:
@@ -71,7 +73,7 @@ class WebSockets:
             return
         finally:
             self.telemetry.http_request(ROUTE, "GET", status, time.monotonic() - began)
-        connection = _Connection(self, asgi, receive, send)
+        connection = _Connection(self, asgi, receive, send, dialect)
         self._open.add(connection)
         try:
             await connection.serve()
@@ -95,10 +97,11 @@ async def _refuse(send: Send, error: APIError, request_id: str) -> None:
 class _Connection:
     """One connection: says to its lanes what happens, and does what they say."""
 
-    def __init__(self, sockets: WebSockets, asgi: ASGIScope, receive: Receive, send: Send) -> None:
+    def __init__(self, sockets: WebSockets, asgi: ASGIScope, receive: Receive, send: Send, dialect: str | None) -> None:
         self._sockets = sockets
         self._service = sockets.service
         self._headers: Sequence[tuple[bytes, bytes]] = asgi["headers"]
+        self._dialect = dialect
         self._receive = receive
         self._send = send
         self._lanes: Lanes[Turn] = Lanes(sockets.turns)
@@ -179,7 +182,7 @@ class _Connection:
         try:
             request = _request(ticket)
             scope = await self._sockets.authenticator.authenticate(self._headers)
-            run = await self._service.create(scope, request, parent=parent)
+            run = await self._service.create(scope, request, parent=parent, dialect=self._dialect)
         except APIError as error:
             await self._do(self._lanes.refused(ticket, error))
             return

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import UNSET
@@ -16,7 +17,10 @@ from antiphon.protocol.json import encode
 from antiphon.protocol.response import IncompleteDetails, Response, ResponseError, Usage, output_text
 from antiphon.protocol.sse import encode_frame
 
-__all__ = ["Deltas", "EventLog", "frame_parts"]
+__all__ = ["DIALECTS", "Deltas", "EventLog", "dialect_of", "frame_parts"]
+
+DIALECTS = ("openai", "openresponses")
+"""What a log may call its events."""
 
 _NAMES: dict[type, bytes] = {kind: kind.TYPE.encode() for kind in e.Event.__args__}
 
@@ -64,7 +68,7 @@ class Deltas:
 class EventLog:
     """Append-only. The response object it folds is the one that lifecycle events carry.
 
-    `dialect` is `openai` or `openresponses` and fixed for the life of the log.
+    `dialect` is one of `DIALECTS` and fixed for the life of the log.
     """
 
     def __init__(self, response: Response, dialect: str = "openai") -> None:
@@ -190,6 +194,17 @@ class EventLog:
         if renamed is None:
             return encode_frame(name, data)
         return encode_frame(renamed, data.replace(name, renamed, 1))
+
+
+def dialect_of(frames: Iterable[bytes], default: str) -> str:
+    """The dialect of a log by its frames; the default where none of them tells."""
+    for frame in frames:
+        name = frame[len(_EVENT) : frame.find(b"\n")]
+        if name in _OPENAI_NAMES:
+            return "openresponses"
+        if name in _OPENAI_NAMES.values():
+            return "openai"
+    return default
 
 
 def frame_parts(frame: bytes) -> tuple[bytes, bytes]:

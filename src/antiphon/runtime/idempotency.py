@@ -86,8 +86,10 @@ class Idempotency:
         self._service = service
         self._begun: dict[tuple[str, str], _Door] = {}
 
-    async def create(self, scope: Scope, body: bytes, once: Idempotent) -> Run | Earlier:
+    async def create(self, scope: Scope, body: bytes, once: Idempotent, dialect: str | None = None) -> Run | Earlier:
         """Begin the response of a request, unless one with its key was there before; `again` gives that one's.
+
+        `dialect` stands for that of the settings.
 
         Raises:
             ConflictError: `idempotency_key_reused`, the key came with another request before.
@@ -98,7 +100,8 @@ class Idempotency:
             if earlier is not None:
                 return earlier
             try:
-                return await self._service.create(scope, body, idempotency=(once.key, once.digest))
+                given = (once.key, once.digest)
+                return await self._service.create(scope, body, idempotency=given, dialect=dialect)
             except ConflictError as error:
                 # Another server may have begun it in between.
                 earlier = await self._find(scope, body, once) if error.code in _CONFLICTS else None

@@ -179,18 +179,23 @@ class Planner:
         scope: Scope,
         request: CreateResponse,
         *,
-        body: bytes = b"",
+        sent: bytes | CreateResponse = b"",
         parent: Turn | None = None,
+        dialect: str | None = None,
         begun: Response | None = None,
         resumed: ResumePlan | None = None,
         patience: float = RESTART_PATIENCE,
     ) -> RunPlan:
-        """A plan that can be run. `begun` and `resumed` are of a response that an earlier process began.
+        """A plan that can be run.
+
+        `sent` is the request as it came, and `dialect` the one that it asks for in place of the settings'. `begun` and
+        `resumed` are of a response that an earlier process began.
 
         Raises:
             APIError: the request is refused.
         """
         reading = await self.read(scope, request, parent=parent, patience=patience, resumed=resumed)
+        dialect = dialect or self.settings.dialect
         engine = reading.engine
         request = reading.request
         prompt = build_prompt(request, reading.parts, engine)
@@ -220,12 +225,12 @@ class Planner:
             items=reading.own if store is None else (),
             parent_id=parent_id,
             stream=request.stream,
-            dialect=resumed.dialect if resumed is not None else self.settings.dialect,
+            dialect=resumed.dialect if resumed is not None else dialect,
             logprobs=LOGPROBS in request.include,
             store=store,
             begun=store is not None and (request.stream or request.background or request.conversation is not None),
             generate=request.generate,
-            resume=self._resume_plan(body, prompt, reading) if request.background and resumed is None else b"",
+            resume=b"" if resumed or not request.background else self._resume_plan(sent, dialect, prompt, reading),
             keep_seconds=TEMPORARY_SECONDS if request.background and not request.store else None,
             codec=self.codec,
             seal=self._seal(scope) if ENCRYPTED_REASONING in request.include else None,
@@ -278,14 +283,14 @@ class Planner:
     def _seal(self, scope: Scope) -> Callable[[str], str]:
         return lambda text: self.codec.seal(scope, REASONING, text.encode())
 
-    def _resume_plan(self, body: bytes, prompt: Prompt, reading: Reading) -> bytes:
+    def _resume_plan(self, sent: bytes | CreateResponse, dialect: str, prompt: Prompt, reading: Reading) -> bytes:
         seed = prompt.sampling.seed
         return msgspec.msgpack.encode(
             ResumePlan(
-                request=body,
+                request=sent if isinstance(sent, bytes) else b"",
                 seed=0 if seed is None else seed,
                 fingerprint=reading.engine.fingerprint,
-                dialect=self.settings.dialect,
+                dialect=dialect,
                 history=reading.history_items,
                 instructions=_template_instructions(reading.request),
             )

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from antiphon.errors import APIError, EngineUnavailableError, UnavailableError
-from antiphon.machine.log import EventLog
+from antiphon.machine.log import EventLog, dialect_of
 from antiphon.machine.restore import fold_frames, restore
 from antiphon.machine.transitions import IllegalTransitionError
 from antiphon.machine.turn import progress
@@ -104,8 +104,9 @@ class Recovery:
             ValueError: what is durable is no beginning of a log that can be gone on with.
             IllegalTransitionError: as above.
         """
-        dialect = _decode_plan(claimed.plan).dialect if claimed.plan else self._dialect
-        restored = restore(opened_frames(batches, claimed.response.snapshot, dialect), dialect)
+        frames = opened_frames(batches, claimed.response.snapshot, self._dialect)
+        dialect = _decode_plan(claimed.plan).dialect if claimed.plan else dialect_of(frames, self._dialect)
+        restored = restore(frames, dialect)
         log, durable = restored.log, sum(len(batch.offsets) for batch in batches)
         if error is None:
             restored.assembler.cancel()

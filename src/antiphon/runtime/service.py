@@ -159,11 +159,12 @@ class Service:
         *,
         parent: Turn | None = None,
         idempotency: tuple[str, bytes] | None = None,
+        dialect: str | None = None,
     ) -> Run:
         """Check a request and begin its response; `launch` starts it.
 
-        `parent` is a history that stands for the one that the request names. `idempotency` is an idempotency key and
-        the digest of what it came with.
+        `parent` stands for the history that the request names, `dialect` for that of the settings. `idempotency` is an
+        idempotency key and the digest of what it came with.
 
         Raises:
             APIError: the request is refused; nothing of it is kept.
@@ -182,7 +183,7 @@ class Service:
             if named is not None and self.conversations is not None and (request.store or request.background):
                 held.enter_context(self.conversations.held(scope, named))
             extent = await self._extent(scope, named)
-            plan = await self.planner.plan(scope, request, body=body if isinstance(body, bytes) else b"", parent=parent)
+            plan = await self.planner.plan(scope, request, sent=body, parent=parent, dialect=dialect)
             if idempotency is not None and plan.store is not None:
                 expires_at = time.time() + IDEMPOTENCY_SECONDS
                 plan.idempotency = IdempotencyRecord(*idempotency, plan.response.id, expires_at)
