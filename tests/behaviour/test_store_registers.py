@@ -12,6 +12,7 @@ from antiphon.store.base import (
     CodecKey,
     IdempotencyRecord,
     NewDelivery,
+    Rooms,
     Scope,
     Store,
     StoredItem,
@@ -177,6 +178,30 @@ async def test_after_an_attempt_it_is_due_again_at_its_time_or_removed(store: St
     await store.settle_delivery(OURS, "h2", None)
     await store.settle_delivery(OURS, "never", 3000)
     assert await due(store, 1e9) == []
+
+
+def hook_for(endpoint: str, name: str, created_at: int) -> NewDelivery:
+    return NewDelivery(name, endpoint, b"{}", created_at)
+
+
+@pytest.mark.requirement("store:deliveries:endpoints")
+async def test_webhooks_of_one_endpoint_take_no_more_than_its_room(store: Store) -> None:
+    slow = [hook_for("slow", f"s{number}", 1000 + number) for number in range(50)]
+    await end_with(store, "a", *slow, hook_for("quick", "q1", 1070), hook_for("other", "o1", 1060))
+    await end_with(store, "b", hook_for("quick", "q2", 1080), hook_for("later", "l1", 3000))
+
+    async def names(now: float, most: int, rooms: Rooms) -> list[str]:
+        return [one.id for one in await store.due_deliveries(now, 30, most, rooms)]
+
+    assert await names(2000, 100, Rooms({"slow": 0, "quick": 0, "other": 0}, 5)) == []
+    assert await names(2000, 100, Rooms({"slow": 2}, 1)) == ["s0", "s1", "o1", "q1"]
+    # What is held back makes room for the next; those that waited longest come first where there is room for few.
+    assert await names(2000, 100, Rooms({"slow": -1}, 5)) == ["q2"]
+    assert await names(2000, 3, Rooms({"slow": 1}, 5)) == ["s2"]
+    assert await names(2025, 3, Rooms({}, 2)) == ["s3", "s4"]
+    assert sorted(await names(2100, 100, Rooms({"slow": 0}, 9))) == ["o1", "q1", "q2"]
+    assert await names(3000, 100, Rooms({"slow": 0}, 0)) == []
+    assert await names(3000, 100, Rooms({"quick": 0, "other": 0}, 1)) == ["s5", "l1"]
 
 
 @pytest.mark.requirement("store:deliveries")

@@ -17,9 +17,9 @@ from standardwebhooks import Webhook
 from antiphon.http.telemetry import Telemetry
 from antiphon.protocol.response import Response
 from antiphon.runtime.observer import Observer
-from antiphon.runtime.webhooks import MAX_PARALLEL, Schedule, Webhooks
+from antiphon.runtime.webhooks import MAX_OF_ONE, MAX_PARALLEL, Schedule, Webhooks
 from antiphon.settings import Settings, WebhookConfig
-from antiphon.store.base import FinishedResponse, Store, StoreLimits
+from antiphon.store.base import FinishedResponse, Rooms, Store, StoreLimits
 from support.receiver import Receiver, receiver, reply
 from support.stores import OURS, Clock, begun, make_store
 
@@ -76,6 +76,13 @@ async def end(store: Store, webhooks: Webhooks, name: str = "resp_1") -> str:
     finished = FinishedResponse(name, "completed", 1001, b"{}", [], [], deliveries=found)
     assert await store.finish_response(OURS, finished)
     return delivery.id
+
+
+async def end_for_all(store: Store, webhooks: Webhooks, name: str) -> None:
+    """End a background response that all endpoints are to be told of."""
+    found = webhooks.deliveries(Response(name, 1000, "m", status="completed", background=True))
+    await store.create_response(OURS, begun(name))
+    assert await store.finish_response(OURS, FinishedResponse(name, "completed", 1001, b"{}", [], [], deliveries=found))
 
 
 def client(secret: str = SECRET) -> OpenAI:
@@ -251,19 +258,87 @@ async def test_several_servers_share_the_work(store: Store, target: Receiver, ou
 
 
 @pytest.mark.requirement("webhooks:bounded")
-async def test_only_so_many_are_sent_at_a_time(store: Store, target: Receiver, outcomes: Outcomes) -> None:
-    count = 3 * MAX_PARALLEL
+async def test_only_so_many_are_sent_to_one_endpoint_at_a_time(
+    store: Store, target: Receiver, outcomes: Outcomes
+) -> None:
+    count = 3 * MAX_OF_ONE
     target.answers = [None] * count
     webhooks = Webhooks(settings(target.url), store, outcomes, schedule=QUICK)
     for number in range(count):
         await end(store, webhooks, f"resp_{number}")
     webhooks.start()
-    await target.wait(MAX_PARALLEL)
+    await target.wait(MAX_OF_ONE)
     target.release.set()
     await outcomes.wait(count)
     await webhooks.stop()
     assert outcomes.seen == ["delivered"] * count
-    assert target.most_open <= MAX_PARALLEL
+    assert target.most_open <= MAX_OF_ONE
+
+
+@pytest.mark.requirement("webhooks:bounded")
+async def test_only_so_many_are_sent_at_a_time(store: Store, target: Receiver, outcomes: Outcomes) -> None:
+    endpoints = tuple(WebhookConfig(f"{target.url}/{number}", SECRET) for number in range(6))
+    target.answers = [None] * (6 * MAX_OF_ONE)
+    webhooks = Webhooks(Settings(webhooks=endpoints, allow_outbound=("127.0.0.1",)), store, outcomes, schedule=QUICK)
+    for number in range(MAX_OF_ONE):
+        await end_for_all(store, webhooks, f"resp_{number}")
+    webhooks.start()
+    await target.wait(MAX_PARALLEL)
+    target.release.set()
+    await outcomes.wait(6 * MAX_OF_ONE)
+    await webhooks.stop()
+    assert outcomes.seen == ["delivered"] * 6 * MAX_OF_ONE
+    assert target.most_open == MAX_PARALLEL
+
+
+@pytest.mark.requirement("webhooks:fair")
+async def test_an_endpoint_that_hangs_does_not_hold_up_another(
+    store: Store, target: Receiver, outcomes: Outcomes
+) -> None:
+    async with receiver() as hanging:
+        hanging.answers = [None] * 100
+        both = (WebhookConfig(f"{hanging.url}/hook", SECRET), WebhookConfig(f"{target.url}/hook", SECRET))
+        webhooks = Webhooks(Settings(webhooks=both, allow_outbound=("127.0.0.1",)), store, outcomes, schedule=QUICK)
+        response = Response("resp_0", 1000, "m", status="completed", background=True)
+        held = [one for _ in range(100) for one in webhooks.deliveries(response)[:1]]
+        await store.create_response(OURS, begun("resp_0"))
+        assert await store.finish_response(
+            OURS, FinishedResponse("resp_0", "completed", 1001, b"{}", [], [], deliveries=held)
+        )
+        webhooks.start()
+        await hanging.wait(MAX_OF_ONE)
+
+        await end_for_all(store, webhooks, "resp_1")
+        async with asyncio.timeout(1.0):
+            await target.wait(1)
+        assert await outcomes.wait(1) == ["delivered"]
+        assert len(hanging.requests) == MAX_OF_ONE
+        hanging.release.set()
+        await outcomes.wait(102)
+        await webhooks.stop()
+    assert hanging.most_open == MAX_OF_ONE
+    assert outcomes.seen == ["delivered"] * 102
+    assert await left(store) == []
+
+
+@pytest.mark.requirement("webhooks:fair")
+async def test_an_endpoint_that_fails_is_tried_by_one_at_a_time_until_it_is_well(
+    store: Store, target: Receiver, outcomes: Outcomes
+) -> None:
+    target.answers = [reply(500), None, None]
+    webhooks = Webhooks(settings(target.url), store, outcomes, schedule=QUICK)
+    webhooks.start()
+    await end(store, webhooks)
+    await outcomes.wait(1)
+    for number in range(2 * MAX_OF_ONE):
+        await end(store, webhooks, f"later_{number}")
+    await target.wait(2)
+    assert target.open == 1
+    assert webhooks._rooms().of(next(iter(webhooks._endpoints))) == 0
+    target.release.set()
+    assert await outcomes.wait(2 + 2 * MAX_OF_ONE) == ["failed"] + ["delivered"] * (1 + 2 * MAX_OF_ONE)
+    await webhooks.stop()
+    assert webhooks._rooms() == Rooms({}, MAX_OF_ONE)
 
 
 @pytest.mark.requirement("webhooks:bounded")
@@ -322,11 +397,11 @@ class Failing:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def due_deliveries(self, now: float, hold_seconds: float, most: int) -> Any:
+    async def due_deliveries(self, now: float, hold_seconds: float, most: int, rooms: Rooms) -> Any:
         if self._failures:
             self._failures -= 1
             raise OSError("the disk is away")
-        return await self._store.due_deliveries(now, hold_seconds, most)
+        return await self._store.due_deliveries(now, hold_seconds, most, rooms)
 
 
 @pytest.mark.requirement("webhooks:restart")

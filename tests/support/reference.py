@@ -61,6 +61,7 @@ HEADINGS: Mapping[str, str] = {
     "DOCUMENTS": "Documents and images",
     "LOCAL_MEDIA": "The local engine",
     "ATTACKS": "Attacks",
+    "PROBE": "What is enforced",
     "RULES": "The API",
     "UPKEEP": "Fair shares and care",
     "MEDIA": "Documents and images",

@@ -17,7 +17,9 @@ import hashlib
 import hmac
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from msgspec import Struct
@@ -31,15 +33,18 @@ from antiphon.protocol.json import encode
 from antiphon.protocol.response import Response
 from antiphon.runtime.observer import Observer
 from antiphon.settings import Settings, WebhookConfig
-from antiphon.store.base import Delivery, NewDelivery, Store
+from antiphon.store.base import Delivery, NewDelivery, Rooms, Store
 
 __all__ = ["EVENTS", "Endpoint", "ForwardClock", "Schedule", "Webhooks", "read_endpoints", "sign"]
 
 EVENTS: Final = ("response.completed", "response.failed", "response.incomplete", "response.cancelled")
 """The types of events, one for each way in which a response ends."""
 
-MAX_PARALLEL: Final = 16
+MAX_PARALLEL: Final = 32
 """Deliveries that one server sends at the same time."""
+
+MAX_OF_ONE: Final = 8
+"""Those of them that go to one endpoint. It is one at a time while the last attempt at it has failed."""
 
 IDLE_POLL: Final = 60.0
 """How often a server without endpoints looks for deliveries that an earlier configuration left."""
@@ -126,6 +131,8 @@ class Webhooks:
         self._clock = clock or ForwardClock()
         self._client = OutboundClient(settings.allow_outbound)
         self._sending: set[asyncio.Task[None]] = set()
+        self._under_way: Counter[str] = Counter()
+        self._ailing: set[str] = set()
         self._wake = asyncio.Event()
         self._longest_idle = self._schedule.poll if self._endpoints else IDLE_POLL
         self._idle = 0.0
@@ -176,31 +183,44 @@ class Webhooks:
             room = MAX_PARALLEL - len(self._sending)
             found = await self._take(store, room) if room else []
             for delivery in found:
+                self._under_way[delivery.endpoint] += 1
                 task = asyncio.create_task(self._attempt(store, delivery))
                 self._sending.add(task)
-                task.add_done_callback(self._sent)
+                task.add_done_callback(partial(self._sent, delivery.endpoint))
             if not found or len(found) < room:
                 await self._sleep(self._idle)
 
     async def _take(self, store: Store, most: int) -> list[Delivery]:
         try:
-            return await store.due_deliveries(self._clock(), self._schedule.hold, most)
+            return await store.due_deliveries(self._clock(), self._schedule.hold, most, self._rooms())
         except Exception as error:  # noqa: BLE001 - the store may be back at the next look
             self._observer.fault("webhooks that are due could not be read", error)
             return []
+
+    def _rooms(self) -> Rooms:
+        """How many more may be sent to each endpoint: one that hangs must not hold what the others need."""
+        rooms = {name: (1 if name in self._ailing else MAX_OF_ONE) for name in self._ailing | self._under_way.keys()}
+        return Rooms({name: room - self._under_way[name] for name, room in rooms.items()}, MAX_OF_ONE)
 
     async def _sleep(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
 
-    def _sent(self, task: asyncio.Task[None]) -> None:
+    def _sent(self, endpoint: str, task: asyncio.Task[None]) -> None:
         self._sending.discard(task)
+        self._under_way[endpoint] -= 1
+        if not self._under_way[endpoint]:
+            del self._under_way[endpoint]
         self._wake.set()
 
     async def _attempt(self, store: Store, delivery: Delivery) -> None:
         endpoint = self._endpoints.get(delivery.endpoint)
         outcome = UNKNOWN if endpoint is None else await self._send(endpoint, delivery)
+        if outcome == FAILED:
+            self._ailing.add(delivery.endpoint)
+        else:
+            self._ailing.discard(delivery.endpoint)
         again_at: float | None = None
         if outcome not in (DELIVERED, GONE):
             again_at = self._clock() + self._schedule.delay(delivery.attempts)

@@ -11,12 +11,25 @@ import msgspec
 from antiphon.store.memory_rows import Key
 from antiphon.store.refusals import idempotency_key_in_use, key_exists, prompt_exists
 from antiphon.store.registers import Registers
-from antiphon.store.rows import ApiKey, CodecKey, Delivery, IdempotencyRecord, NewDelivery, Scope, StoredPrompt
+from antiphon.store.rows import (
+    UNBOUNDED,
+    ApiKey,
+    CodecKey,
+    Delivery,
+    IdempotencyRecord,
+    NewDelivery,
+    Rooms,
+    Scope,
+    StoredPrompt,
+)
 
 __all__ = ["MemoryRegisters"]
 
 MOST_RECORDS = 100_000
 """Idempotency records that are kept; above it the oldest go before their time."""
+
+_Due = tuple[float, int, Key]
+"""When a webhook is due, the number of this entry, and the webhook's key."""
 
 
 class _Delivery:
@@ -42,7 +55,7 @@ class MemoryRegisters(Registers):
         self._wall_clock = wall_clock
         self._records: OrderedDict[Key, IdempotencyRecord] = OrderedDict()
         self._deliveries: dict[Key, _Delivery] = {}
-        self._due: list[tuple[float, int, Key]] = []
+        self._due: dict[str, list[_Due]] = {}
         self._last_entry = 0
         self._api_keys: dict[str, ApiKey] = {}
         self._by_digest: dict[bytes, str] = {}
@@ -55,19 +68,29 @@ class MemoryRegisters(Registers):
         record = self._records.get((scope.tenant, key))
         return None if record is None or record.expires_at <= now else record
 
-    async def due_deliveries(self, now: float, hold_seconds: float, most: int) -> list[Delivery]:
+    async def due_deliveries(
+        self, now: float, hold_seconds: float, most: int, rooms: Rooms = UNBOUNDED
+    ) -> list[Delivery]:
         """Webhooks of every tenant that are due, in the order in which they became so."""
-        found: list[Delivery] = []
-        held: list[_Delivery] = []
-        while self._due and self._due[0][0] <= now and len(found) < most:
-            _, entry, key = heapq.heappop(self._due)
-            delivery = self._deliveries.get(key)
-            # An entry that a later one has replaced stays in the heap until its own time.
-            if delivery is not None and delivery.entry == entry:
-                found.append(delivery.stored())
-                held.append(delivery)
+        found: list[_Due] = []
+        for endpoint, queue in sorted(self._due.items(), key=lambda pair: pair[1][:1]):
+            taken = self._take_due(queue, now, min(most - len(found), rooms.of(endpoint)))
+            if not queue:
+                del self._due[endpoint]
+            found += taken
+        held = [self._deliveries[key] for _, _, key in sorted(found)]
         for delivery in held:
             self._set_due(delivery, now + hold_seconds)
+        return [delivery.stored() for delivery in held]
+
+    def _take_due(self, queue: list[_Due], now: float, most: int) -> list[_Due]:
+        found: list[_Due] = []
+        while queue and queue[0][0] <= now and len(found) < most:
+            entry = heapq.heappop(queue)
+            delivery = self._deliveries.get(entry[2])
+            # An entry that a later one has replaced stays in the heap until its own time.
+            if delivery is not None and delivery.entry == entry[1]:
+                found.append(entry)
         return found
 
     async def settle_delivery(self, scope: Scope, delivery_id: str, again_at: float | None) -> None:
@@ -187,7 +210,8 @@ class MemoryRegisters(Registers):
     def _set_due(self, delivery: _Delivery, due_at: float) -> None:
         self._last_entry += 1
         delivery.entry = self._last_entry
-        heapq.heappush(self._due, (due_at, self._last_entry, (delivery.tenant, delivery.new.id)))
+        queue = self._due.setdefault(delivery.new.endpoint, [])
+        heapq.heappush(queue, (due_at, self._last_entry, (delivery.tenant, delivery.new.id)))
 
     def _delete_registers_of(self, tenant: str) -> None:
         self._tenant_keys.pop(tenant, None)

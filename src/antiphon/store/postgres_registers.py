@@ -10,11 +10,15 @@ from antiphon.store.postgres_database import Connection, execute, fetch
 from antiphon.store.postgres_errors import violated
 from antiphon.store.refusals import key_exists, prompt_exists
 from antiphon.store.registers import Registers
-from antiphon.store.rows import ApiKey, CodecKey, Delivery, IdempotencyRecord, Scope, StoredPrompt
+from antiphon.store.rows import UNBOUNDED, ApiKey, CodecKey, Delivery, IdempotencyRecord, Rooms, Scope, StoredPrompt
 
 __all__ = ["PostgresRegisters"]
 
 _UNIQUE = {"api_keys_id_key", "api_keys_digest_key"}
+
+
+def _by_time(row: Sequence[Any]) -> tuple[float, int]:
+    return row[0], row[1]
 
 
 class PostgresRegisters(PostgresCore, Registers):
@@ -27,10 +31,18 @@ class PostgresRegisters(PostgresCore, Registers):
         rows = await self._fetch("find_idempotent", tenant=scope.tenant, key=key, now=now)
         return IdempotencyRecord(key, *rows[0]) if rows else None
 
-    async def due_deliveries(self, now: float, hold_seconds: float, most: int) -> list[Delivery]:
+    async def due_deliveries(
+        self, now: float, hold_seconds: float, most: int, rooms: Rooms = UNBOUNDED
+    ) -> list[Delivery]:
         """Webhooks of every tenant that are due, in the order in which they became so."""
-        rows = await self._fetch("due_deliveries", now=now, hold_seconds=hold_seconds, most=most)
-        return [Delivery(Scope(tenant), *rest) for tenant, *rest in rows]
+        found: list[Sequence[Any]] = []
+        for (endpoint,) in await self._fetch("due_endpoints", now=now):
+            room = min(most - len(found), rooms.of(endpoint))
+            if room > 0:
+                found += await self._fetch(
+                    "due_deliveries", endpoint=endpoint, now=now, hold_seconds=hold_seconds, most=room
+                )
+        return [Delivery(Scope(tenant), *rest) for _, _, tenant, *rest in sorted(found, key=_by_time)]
 
     async def settle_delivery(self, scope: Scope, delivery_id: str, again_at: float | None) -> None:
         """After an attempt: try it again at that time, or, with None, remove it."""

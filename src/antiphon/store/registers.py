@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from antiphon.store.rows import ApiKey, CodecKey, Delivery, IdempotencyRecord, Scope, StoredPrompt
+from antiphon.store.rows import UNBOUNDED, ApiKey, CodecKey, Delivery, IdempotencyRecord, Rooms, Scope, StoredPrompt
 
 __all__ = ["Registers"]
 
@@ -21,8 +21,14 @@ class Registers(ABC):
         """The record of an idempotency key that has not expired; `now` in seconds since the epoch."""
 
     @abstractmethod
-    async def due_deliveries(self, now: float, hold_seconds: float, most: int) -> list[Delivery]:
-        """Webhooks of every tenant that are due, oldest first, and held back from other askers for that long."""
+    async def due_deliveries(
+        self, now: float, hold_seconds: float, most: int, rooms: Rooms = UNBOUNDED
+    ) -> list[Delivery]:
+        """Webhooks of every tenant that are due, oldest first, and held back from other askers for that long.
+
+        Of one endpoint there are no more than `rooms` has for it. Where there is not room for all that are due, those
+        endpoints come first whose oldest has waited longest.
+        """
 
     @abstractmethod
     async def settle_delivery(self, scope: Scope, delivery_id: str, again_at: float | None) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
 __all__ = [
+    "UNBOUNDED",
     "ApiKey",
     "ChainTurn",
     "ClaimedResponse",
@@ -18,6 +20,7 @@ __all__ = [
     "NewConversation",
     "NewDelivery",
     "NewResponse",
+    "Rooms",
     "RunningResponse",
     "Scope",
     "StoreLimits",
@@ -220,6 +223,21 @@ class Delivery(Struct, frozen=True):
     body: bytes
     created_at: int
     attempts: int
+
+
+class Rooms(Struct, frozen=True):
+    """How many webhooks of one endpoint may be taken: so many of each of `of_endpoint`, and `other` of any other."""
+
+    of_endpoint: Mapping[str, int]
+    other: int
+
+    def of(self, endpoint: str) -> int:
+        """The room for webhooks of an endpoint; 0 where there is none left."""
+        return max(0, self.of_endpoint.get(endpoint, self.other))
+
+
+UNBOUNDED = Rooms({}, sys.maxsize)
+"""Any number of each endpoint."""
 
 
 class ApiKey(Struct, frozen=True):

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from antiphon.errors import ConfigurationError, InternalError
 from antiphon.store.base import SERVER, Doorbell, Store
 from antiphon.store.rows import (
+    UNBOUNDED,
     ApiKey,
     ChainTurn,
     ClaimedResponse,
@@ -33,6 +34,7 @@ from antiphon.store.rows import (
     NewConversation,
     NewDelivery,
     NewResponse,
+    Rooms,
     RunningResponse,
     Scope,
     StoredConversation,
@@ -253,10 +255,12 @@ class SealedStore(SealedFiles, Store):
         data_key = await self._keys.find(scope.tenant)
         return replace(found, digest=open_sealed(data_key, IDEMPOTENCY, key, found.digest))
 
-    async def due_deliveries(self, now: float, hold_seconds: float, most: int) -> list[Delivery]:
+    async def due_deliveries(
+        self, now: float, hold_seconds: float, most: int, rooms: Rooms = UNBOUNDED
+    ) -> list[Delivery]:
         """Webhooks of every tenant that are due; one that can never be read again is removed, and logged."""
         opened: list[Delivery] = []
-        for delivery in await self.inner.due_deliveries(now, hold_seconds, most):
+        for delivery in await self.inner.due_deliveries(now, hold_seconds, most, rooms):
             try:
                 key = await self._keys.find(delivery.scope.tenant)
                 opened.append(replace(delivery, body=open_sealed(key, DELIVERY, delivery.id, delivery.body)))

@@ -11,7 +11,7 @@ from antiphon.errors import APIError
 from antiphon.store.queries import QUERIES
 from antiphon.store.refusals import key_exists, prompt_exists
 from antiphon.store.registers import Registers
-from antiphon.store.rows import ApiKey, CodecKey, Delivery, IdempotencyRecord, Scope, StoredPrompt
+from antiphon.store.rows import UNBOUNDED, ApiKey, CodecKey, Delivery, IdempotencyRecord, Rooms, Scope, StoredPrompt
 from antiphon.store.sqlite_file import connect
 from antiphon.store.sqlite_files import SQLiteFiles
 from antiphon.store.sqlite_writer import clean_error
@@ -30,23 +30,29 @@ class SQLiteRegisters(SQLiteFiles, Registers):
         found = self._read("find_idempotent", {"tenant": scope.tenant, "key": key, "now": now})
         return IdempotencyRecord(key, *found[0]) if found else None
 
-    async def due_deliveries(self, now: float, hold_seconds: float, most: int) -> list[Delivery]:
+    async def due_deliveries(
+        self, now: float, hold_seconds: float, most: int, rooms: Rooms = UNBOUNDED
+    ) -> list[Delivery]:
         """Webhooks of every tenant that are due, in the order in which they became so.
 
         Raises:
             UnavailableError: that they are held back cannot be written now.
         """
         # Asked for every moment, and hardly ever with an answer: that costs no transaction.
-        if not self._read("any_delivery", {"now": now}):
+        waiting = [endpoint for (endpoint,) in self._read("due_endpoints", {"now": now}) if rooms.of(endpoint) > 0]
+        if not waiting:
             return []
 
         def hold() -> list[Any]:
-            found = self._execute("due_deliveries", now, most).fetchall()
+            found: list[Any] = []
+            for endpoint in waiting:
+                room = min(most - len(found), rooms.of(endpoint))
+                found += self._execute("due_deliveries", endpoint, now, room).fetchall()
             for number, *_ in found:
                 self._execute("hold_delivery", now + hold_seconds, number)
-            return found
+            return sorted(found, key=lambda row: (row[1], row[0]))
 
-        return [Delivery(Scope(tenant), *rest) for _, tenant, *rest in await self._write(hold)]
+        return [Delivery(Scope(tenant), *rest) for _, _, tenant, *rest in await self._write(hold)]
 
     async def settle_delivery(self, scope: Scope, delivery_id: str, again_at: float | None) -> None:
         """After an attempt: try it again at that time, or, with None, remove it.

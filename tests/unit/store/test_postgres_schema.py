@@ -36,6 +36,8 @@ IN_ORDER = {
     "find_least_used_conversations": ("conversations_by_use",),
     "find_erasable": ("responses_removed", "responses_removed_by_id"),
     "find_unmarked": ("responses_gone",),
+    # The first of all endpoints is the first of the index.
+    "due_endpoints": ("webhook_deliveries_by_endpoint",),
     "orphans": ("responses_running", "owners_pkey"),
 }
 

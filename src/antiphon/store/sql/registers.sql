@@ -18,14 +18,24 @@ DELETE FROM idempotency WHERE (tenant, key) IN (
 -- Adds a webhook to send, unless the tenant has one by that id.
 INSERT OR IGNORE INTO webhook_deliveries (tenant, id, endpoint, created_at, due_at, body) VALUES (?, ?, ?, ?, ?, ?);
 
--- name: any_delivery
--- Whether a webhook is due.
-SELECT 1 FROM webhook_deliveries WHERE due_at <= :now LIMIT 1;
+-- name: due_endpoints
+-- The endpoints with webhooks that are due, first those whose oldest has waited longest. However many wait for one, a
+-- step of the index goes from it to the next.
+WITH RECURSIVE found (endpoint) AS (
+  SELECT min(endpoint) FROM webhook_deliveries
+  UNION ALL
+  SELECT (SELECT min(endpoint) FROM webhook_deliveries WHERE endpoint > found.endpoint)
+  FROM found WHERE found.endpoint IS NOT NULL
+), oldest AS (
+  SELECT endpoint, (SELECT min(due_at) FROM webhook_deliveries WHERE endpoint = found.endpoint) AS due_at
+  FROM found WHERE endpoint IS NOT NULL
+)
+SELECT endpoint FROM oldest WHERE due_at <= :now ORDER BY due_at;
 
 -- name: due_deliveries
--- Some of the webhooks that are due, in the order in which they became so.
-SELECT n, tenant, id, endpoint, body, created_at, attempts FROM webhook_deliveries
-WHERE due_at <= ? ORDER BY due_at, n LIMIT ?;
+-- Some of the webhooks that are due at an endpoint, in the order in which they became so.
+SELECT n, due_at, tenant, id, endpoint, body, created_at, attempts FROM webhook_deliveries
+WHERE endpoint = ? AND due_at <= ? ORDER BY due_at, n LIMIT ?;
 
 -- name: hold_delivery
 -- Holds a webhook back.

@@ -10,17 +10,32 @@ DELETE FROM idempotency WHERE (tenant, key) IN (
   SELECT tenant, key FROM idempotency WHERE expires_at <= :now ORDER BY expires_at LIMIT :most FOR UPDATE SKIP LOCKED)
 RETURNING 1;
 
+-- name: due_endpoints
+-- The endpoints with webhooks that are due, first those whose oldest has waited longest. However many wait for one, a
+-- step of the index goes from it to the next.
+WITH RECURSIVE found (endpoint) AS (
+  SELECT min(endpoint) FROM webhook_deliveries
+  UNION ALL
+  SELECT (SELECT min(endpoint) FROM webhook_deliveries WHERE webhook_deliveries.endpoint > found.endpoint)
+  FROM found WHERE found.endpoint IS NOT NULL
+), oldest AS (
+  SELECT found.endpoint,
+    (SELECT min(due_at) FROM webhook_deliveries WHERE webhook_deliveries.endpoint = found.endpoint) AS due_at
+  FROM found WHERE found.endpoint IS NOT NULL
+)
+SELECT oldest.endpoint FROM oldest WHERE oldest.due_at <= :now ORDER BY oldest.due_at;
+
 -- name: due_deliveries
--- Some of the webhooks that are due, held back from other askers.
+-- Some of the webhooks that are due at an endpoint, held back from other askers.
 WITH due AS (
-  SELECT n, due_at FROM webhook_deliveries WHERE due_at <= :now
+  SELECT n, due_at FROM webhook_deliveries WHERE endpoint = :endpoint AND due_at <= :now
   ORDER BY webhook_deliveries.due_at, n LIMIT :most FOR UPDATE SKIP LOCKED
 ), held AS (
   UPDATE webhook_deliveries SET due_at = :now + :hold_seconds WHERE n = ANY (ARRAY(SELECT n FROM due))
   RETURNING n, tenant, id, endpoint, body, created_at, attempts
 )
-SELECT held.tenant, held.id, held.endpoint, held.body, held.created_at, held.attempts
-FROM held JOIN due ON due.n = held.n ORDER BY due.due_at, due.n;
+SELECT due.due_at, due.n, held.tenant, held.id, held.endpoint, held.body, held.created_at, held.attempts
+FROM held JOIN due ON due.n = held.n;
 
 -- name: delay_delivery
 -- Notes an attempt, and when the next one is due.
