@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from antiphon.runtime import media
 from antiphon.runtime.media import MAX_IMAGE_BYTES, MAX_MEDIA
 from antiphon.settings import Settings
 from support import tiny_gguf, tiny_mmproj
@@ -170,6 +171,16 @@ async def test_sizes_are_held_before_anything_is_decoded(api: InProcess) -> None
     )
     many = [{"type": "input_image", "image_url": "http://localhost:1/x.png"}] * (MAX_MEDIA + 1)
     assert (await error(api, *many))["code"] == "array_above_max_length"
+
+
+@requirement("media:limits")
+async def test_all_media_together_are_bounded(api: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = png("red")
+    monkeypatch.setattr(media, "MAX_TOTAL_BYTES", 2 * len(data))
+    image = {"type": "input_image", "image_url": uri(data)}
+    assert (await api.client.post("/responses", json=asked(image, image))).status_code == 200
+    refused = await error(api, image, {"type": "input_text", "text": "And:"}, image, image)
+    assert (refused["code"], refused["param"]) == ("request_too_large", "input[0].content[0]")
 
 
 @requirement("media:outbound")

@@ -31,7 +31,7 @@ from antiphon.runtime.rules import place_of
 from antiphon.settings import Settings
 from antiphon.store.base import Scope, Store
 
-__all__ = ["MAX_FILE_BYTES", "MAX_IMAGE_BYTES", "MAX_MEDIA", "Media"]
+__all__ = ["MAX_FILE_BYTES", "MAX_IMAGE_BYTES", "MAX_MEDIA", "MAX_TOTAL_BYTES", "Media"]
 
 MAX_IMAGE_BYTES: Final = 20 * 1024 * 1024
 """Bytes of an image or a sound before base64: OpenAI's limit (responses-api 4)."""
@@ -41,6 +41,9 @@ MAX_FILE_BYTES: Final = 32 * 1024 * 1024
 
 MAX_MEDIA: Final = 64
 """Images, sounds and documents of one request, its history included."""
+
+MAX_TOTAL_BYTES: Final = 128 * 1024 * 1024
+"""Bytes of all of them together: files and URLs are not held against the limit of request bodies."""
 
 FETCH_SECONDS: Final = 20.0
 TOTAL_SECONDS: Final = 120.0
@@ -126,6 +129,28 @@ class _Kept:
             self._size -= _size(*self._found.popitem(last=False))
 
 
+class _Asked(Struct):
+    """A request whose media are brought in, and the bytes that are left for them."""
+
+    scope: Scope
+    items: Sequence[Item]
+    left: int
+
+    def take(self, size: int) -> None:
+        """Count bytes that were brought in.
+
+        Raises:
+            InvalidRequestError: they are more than is left.
+        """
+        self.left -= size
+        if self.left < 0:
+            raise InvalidRequestError(
+                f"The images, sounds and files of a conversation may have {MAX_TOTAL_BYTES} bytes together. "
+                "Send fewer, or smaller ones.",
+                code="request_too_large",
+            )
+
+
 class Media:
     """Puts the data of media into the messages of a history; one a server."""
 
@@ -168,7 +193,8 @@ class Media:
             )
         try:
             async with asyncio.timeout(TOTAL_SECONDS):
-                return [await self._conversation(scope, part, items) if part.media else part for part in parts]
+                asked = _Asked(scope, items, MAX_TOTAL_BYTES)
+                return [await self._conversation(asked, part) if part.media else part for part in parts]
         except TimeoutError:
             raise InvalidRequestError(
                 "The images and files of the request could not be read in time. Send fewer, or their data.",
@@ -176,42 +202,43 @@ class Media:
                 code="failed_to_download_file",
             ) from None
 
-    async def _conversation(self, scope: Scope, part: Conversation, items: Sequence[Item]) -> Conversation:
-        messages = [await self._message(scope, message, items) for message in part.messages]
+    async def _conversation(self, asked: _Asked, part: Conversation) -> Conversation:
+        messages = [await self._message(asked, message) for message in part.messages]
         turn = part.open_turn
         if turn.images:
-            images = tuple([await self._placed(scope, image, items) for image in turn.images])
+            images = tuple([await self._placed(asked, image) for image in turn.images])
             turn = replace(turn, images=images)
         return replace(part, messages=tuple(messages), open_turn=turn, media=part.media - {"file"})
 
-    async def _message(self, scope: Scope, message: ChatMessage, items: Sequence[Item]) -> ChatMessage:
+    async def _message(self, asked: _Asked, message: ChatMessage) -> ChatMessage:
         if isinstance(message.content, str):
             return message
-        found = [await self._placed(scope, part, items) for part in message.content]
+        found = [await self._placed(asked, part) for part in message.content]
         if all(part["type"] == "text" for part in found):
             return replace(message, content="\n".join(part["text"] for part in found))
         return replace(message, content=found)
 
-    async def _placed(self, scope: Scope, part: Mapping[str, Any], items: Sequence[Item]) -> Mapping[str, Any]:
+    async def _placed(self, asked: _Asked, part: Mapping[str, Any]) -> Mapping[str, Any]:
         try:
-            return await self._part(scope, part)
+            return await self._part(asked, part)
         except InvalidRequestError as error:
-            error.param = place_of(items, lambda sent: _same(sent, part))
+            error.param = place_of(asked.items, lambda sent: _same(sent, part))
             raise
 
-    async def _part(self, scope: Scope, part: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def _part(self, asked: _Asked, part: Mapping[str, Any]) -> Mapping[str, Any]:
         kind = part.get("type")
         if kind == "image_url":
-            return await self._image(scope, part["image_url"])
+            return await self._image(asked, part["image_url"])
         if kind == "file":
-            return await self._document(scope, part["file"])
+            return await self._document(asked, part["file"])
         if kind == "input_audio":
-            return await self._sound(part["input_audio"])
+            return await self._sound(asked, part["input_audio"])
         return part
 
-    async def _image(self, scope: Scope, named: str | Mapping[str, Any]) -> Mapping[str, Any]:
+    async def _image(self, asked: _Asked, named: str | Mapping[str, Any]) -> Mapping[str, Any]:
         fields = {"url": named} if isinstance(named, str) else named
-        data, _ = await self._data(scope, fields.get("url"), fields.get("file_id"), _IMAGE)
+        data, _ = await self._data(asked.scope, fields.get("url"), fields.get("file_id"), _IMAGE)
+        asked.take(len(data))
         digest = await asyncio.to_thread(_digest, data)
         form = self._read.get(("image", digest))
         if form is None:
@@ -223,9 +250,10 @@ class Media:
             url["detail"] = fields["detail"]
         return {"type": "image_url", "image_url": url}
 
-    async def _document(self, scope: Scope, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def _document(self, asked: _Asked, fields: Mapping[str, Any]) -> Mapping[str, Any]:
         source = fields.get("file_data") or fields.get("file_url")
-        data, own = await self._data(scope, source, fields.get("file_id"), _FILE, plain="file_data" in fields)
+        data, own = await self._data(asked.scope, source, fields.get("file_id"), _FILE, plain="file_data" in fields)
+        asked.take(len(data))
         name = str(fields.get("filename") or own)
         key = ("text", name, await asyncio.to_thread(_digest, data))
         text = self._read.get(key)
@@ -234,13 +262,14 @@ class Media:
             self._read.put(key, text)
         return {"type": "text", "text": f"File: {name}\n\n{cast('str', text)}"}
 
-    async def _sound(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def _sound(self, asked: _Asked, fields: Mapping[str, Any]) -> Mapping[str, Any]:
         form, data = fields.get("format"), fields.get("data")
         if form not in _SOUNDS:
             raise InvalidRequestError("Invalid 'input_audio': 'format' must be wav or mp3.", code="invalid_value")
         if not isinstance(data, str):
             raise InvalidRequestError("An input_audio needs 'data' in base64.", code="missing_required_parameter")
         found = await asyncio.to_thread(_decoded, data, _AUDIO)
+        asked.take(len(found))
         text = (await asyncio.to_thread(base64.b64encode, found)).decode()
         return {"type": "input_audio", "input_audio": {"data": text, "format": form}}
 
