@@ -2710,6 +2710,25 @@ RULES: tuple[Requirement, ...] = (
         "issue 4, section 5",
         "A request chooses the names of events by the query parameter dialect or the header X-Antiphon-Dialect.",
     ),
+    R("api:cors", "operations C9", "Web pages of the origins that a setting names may ask, and no others."),
+    R(
+        "subset:M44",
+        "M44",
+        "A preflight is answered for the origins of --allowed-origins.",
+        divergence="The default allows none, where the source reflects any: pages could use a server on one's machine.",
+    ),
+)
+
+PROBE: tuple[Requirement, ...] = (
+    R("engine:grammars", "issue 4, section 3", "Before it serves, llama.cpp is asked whether it obeys a grammar."),
+    R(
+        "engine:grammars:refused",
+        "issue 4, section 3",
+        "Where it does not, forced calls, formats and grammars of tools are a 400; the rest is served.",
+    ),
+    R("engine:grammars:told", "operations C2", "That grammars are not obeyed is an event, and is in the log."),
+    R("engine:grammars:checked", "issue 4, section 3", "A call that no grammar has bound is checked when it is made."),
+    R("engine:grammars:lives", "faults B3 12", "Every life of the child is asked; two that die of it are enough."),
 )
 
 REQUIREMENTS: tuple[Requirement, ...] = (

@@ -113,6 +113,13 @@ class Settings(Struct, frozen=True, kw_only=True):
             "or come from in a browser; '*' allows all. Repeatable."
         ),
     ] = ()
+    allowed_origins: Annotated[
+        tuple[str, ...],
+        Doc(
+            description="Origin of web pages that may ask from a browser, such as https://chat.example; '*' allows "
+            "all. Repeatable."
+        ),
+    ] = ()
     dialect: Annotated[
         str,
         Doc(

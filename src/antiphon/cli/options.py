@@ -23,6 +23,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "api_key_file",
         "allow_unauthenticated",
         "allowed_host",
+        "allowed_origins",
         "allow_outbound",
     ),
     "Models": ("model", "embedding_model", "alias", "default_model", "load_timeout", "index_url"),

@@ -13,6 +13,7 @@ from antiphon.http.auth import Authenticator
 from antiphon.http.compaction import CompactionRoutes
 from antiphon.http.completions import CompletionsRoutes
 from antiphon.http.conversations import ConversationsRoutes
+from antiphon.http.cors import Origins
 from antiphon.http.exchange import ASGIScope, Bodies, ClientDisconnectedError, Exchange, Receive, Send
 from antiphon.http.files import FilesRoutes
 from antiphon.http.responses import ResponsesRoutes
@@ -40,6 +41,7 @@ class Application:
         self._telemetry = telemetry
         self._limits = service.limits
         self._authenticator = Authenticator(service.settings, KeyRing(keys or service.store), self._limits)
+        self._origins = Origins(service.settings.allowed_origins)
         self.bodies = Bodies(service.settings.max_body_bytes, service.settings.max_buffered_bytes)
         self.sockets = WebSockets(service, self._authenticator, self.bodies, telemetry)
         self._started_at = int(time.time())
@@ -55,6 +57,8 @@ class Application:
         exchange = Exchange(asgi, receive, send, self.bodies)
         name = "none"
         try:
+            if await self._preflight(exchange):
+                return
             if asgi["path"] not in OPEN_PATHS:
                 exchange.scope = await self._authenticator.authenticate(asgi["headers"])
                 exchange.rates = self._limits.rates
@@ -70,6 +74,18 @@ class Application:
         finally:
             exchange.release()
             self._telemetry.http_request(name, exchange.method, exchange.status, time.monotonic() - exchange.started_at)
+
+    async def _preflight(self, exchange: Exchange) -> bool:
+        """Say what a page of another origin may do, where that is asked or answered; True when that was all (M44)."""
+        origin = exchange.header(b"origin")
+        exchange.cross_origin = self._origins.answer(origin)
+        asks = exchange.method == "OPTIONS" and exchange.raw_header(b"access-control-request-method") is not None
+        if not asks or origin is None or not self._origins.allows(origin):
+            return False
+        requested = exchange.raw_header(b"access-control-request-headers")
+        private = exchange.header(b"access-control-request-private-network") == "true"
+        await exchange.reply(b"", headers=self._origins.preflight(requested, private=private))
+        return True
 
     async def _refuse(self, exchange: Exchange, error: APIError) -> None:
         if exchange.status == 0:

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from antiphon.access import MAX_NAME, configured_keys, is_loopback
 from antiphon.errors import AuthenticationError, PermissionDeniedError
+from antiphon.http.cors import Origins
 from antiphon.runtime.keys import KeyRing, digest
 from antiphon.runtime.limits import KeyLimits
 from antiphon.settings import Settings
@@ -42,6 +43,7 @@ class Authenticator:
         local = is_loopback(settings.host)
         self._needs_key = bool(self._digests) or not (local or settings.allow_unauthenticated)
         self._guards_names = local and "*" not in settings.allowed_host
+        self._origins = Origins(settings.allowed_origins)
         self._names = {name.lower() for name in (*settings.allowed_host, settings.host, *_LOOPBACK)}
 
     async def authenticate(self, headers: RawHeaders) -> Scope:
@@ -88,9 +90,10 @@ class Authenticator:
                 code="host_not_allowed",
             )
         origin = headers.get(b"origin")
-        if origin is not None and not self._allowed(_origin_name(origin.decode("latin-1"))):
+        named = None if origin is None else origin.decode("latin-1")
+        if named is not None and not self._origins.allows(named) and not self._allowed(_origin_name(named)):
             raise PermissionDeniedError(
-                "Requests from this origin are not allowed. Allow it with --allowed-host, or set an API key.",
+                "Requests from this origin are not allowed. Allow it with --allowed-origins, or set an API key.",
                 code="origin_not_allowed",
             )
 

@@ -71,7 +71,7 @@ class Exchange:
     """What a handler gets.
 
     `scope` is whose rows the request may see, and `rates` tells where a key with limits stands; both are set by the
-    authentication.
+    authentication. `cross_origin` are headers for the browser of a page of another origin.
     """
 
     def __init__(self, asgi: ASGIScope, receive: Receive, send: Send, bodies: Bodies) -> None:
@@ -79,6 +79,7 @@ class Exchange:
         self.receive = receive
         self.send = send
         self.scope = TenantScope("default")
+        self.cross_origin: Headers = ()
         self.rates: Callable[[TenantScope], Sequence[Rate]] | None = None
         self.request_id = new_id("req")
         self.started_at = time.monotonic()
@@ -194,7 +195,12 @@ class Exchange:
             {
                 "type": "http.response.start",
                 "status": status,
-                "headers": [*headers, *common_headers(self.request_id, elapsed), *self._rate_headers()],
+                "headers": [
+                    *headers,
+                    *common_headers(self.request_id, elapsed),
+                    *self._rate_headers(),
+                    *self.cross_origin,
+                ],
             }
         )
 
