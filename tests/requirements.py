@@ -2773,4 +2773,5 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *DRIVER_ENCODE,
     *DRIVER_DECODE,
     *DRIVER_STREAM,
+    *PROBE,
 )

@@ -6,14 +6,15 @@ a part of a schema only. So every such output is checked against the whole of wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
 
 from msgspec import Struct
 
 from antiphon.engines.checks.checker import Checker
 from antiphon.engines.llamacpp.bindings import Binding
 from antiphon.errors import EngineError
-from antiphon.machine.deltas import Delta, TextDelta, ToolCallDelta, ToolCallStart
+from antiphon.machine.deltas import Delta, Stop, TextDelta, ToolCallDelta, ToolCallStart
 from antiphon.prompt.arguments import bare_input, custom_format
 from antiphon.prompt.dialects.base import callable_tools
 from antiphon.prompt.grammar import has_format
@@ -77,6 +78,26 @@ class Judge:
         if fault:
             return EngineError(f"The model's output does not match the schema: {fault}.", code="invalid_output")
         return None
+
+    async def checked(
+        self, declared: Binding, stream: AsyncGenerator[Sequence[Delta]]
+    ) -> AsyncGenerator[Sequence[Delta]]:
+        """The deltas of a turn whose calls nothing has bound; they are judged before its end is told.
+
+        Raises:
+            EngineError: a call is not valid.
+        """
+        answer = Answer()
+        async with contextlib.aclosing(stream):
+            async for deltas in stream:
+                answer.add(deltas)
+                stop = deltas[-1] if deltas else None
+                # A call that was cut says so by the end of its turn.
+                if isinstance(stop, Stop) and stop.reason != "length" and answer.calls:
+                    error = await self.fault(declared, answer, whole=False)
+                    if error is not None:
+                        raise error
+                yield deltas
 
     async def _call(self, declared: Binding, call: _Call) -> str:
         prompt, text = declared.given, "".join(call.text)

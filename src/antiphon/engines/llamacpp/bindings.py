@@ -63,6 +63,7 @@ class Binding(Struct, frozen=True):
 
     `prompt` has the schemas as grammars take them; `schema` is that of the format.
 
+    `unbound` says that the engine obeys no grammars, so that calls are checked when they are complete.
     `openings` maps each opening of a call to the grammar behind it. `loose` are the tools of which a grammar expresses
     a part only, and `loose_format` says the same of the format: what is written under it is to be checked before it is
     told.
@@ -74,30 +75,40 @@ class Binding(Struct, frozen=True):
     openings: Mapping[str, str] = {}
     loose: frozenset[str] = frozenset()
     loose_format: bool = False
+    unbound: bool = False
 
 
 class Bindings:
     """Makes and checks the grammars of one model; what it found is kept for requests that declare the same again.
 
-    `control` are the control tokens of the vocabulary, by their text.
+    `control` are the control tokens of the vocabulary, by their text. `obeyed` says that the engine obeys grammars:
+    where it does not, what could be held to by a grammar alone is refused, and calls are bound by nothing.
     """
 
-    def __init__(self, checker: Checker, dialect: Dialect, control: Mapping[str, int]) -> None:
+    def __init__(self, checker: Checker, dialect: Dialect, control: Mapping[str, int], *, obeyed: bool = True) -> None:
         self._checker = checker
         self._dialect = dialect
         self._control = control
+        self._obeyed = obeyed
         self._kept: OrderedDict[bytes, Binding] = OrderedDict()
         self._characters = 0
+
+    def where(self, *, obeyed: bool) -> Bindings:
+        """The bindings of the same model in an engine that obeys grammars, or does not."""
+        return self if obeyed is self._obeyed else Bindings(self._checker, self._dialect, self._control, obeyed=obeyed)
 
     async def of(self, prompt: Prompt) -> Binding:
         """What holds for the turn, with all that it declares checked.
 
         Raises:
+            UnsupportedError: the engine obeys no grammars, and nothing else could hold to what is asked for.
             InvalidRequestError: a schema or a grammar is malformed, too large, or allows nothing; `param` says which.
         """
         tools = callable_tools(prompt)
         if not tools and not has_format(prompt):
             return Binding(prompt, prompt)
+        if not self._obeyed:
+            _refuse_unenforced(prompt)
         key = encode((prompt.tools, prompt.choice, prompt.parallel_tool_calls, prompt.format))
         known = self._kept.get(key)
         if known is not None:
@@ -116,10 +127,7 @@ class Bindings:
         """
         found = turn_grammar(binding.prompt, self._dialect, thinking, self._control, binding.schema, room)
         if found is None:
-            raise UnsupportedError(
-                "A forced tool call cannot be enforced on this model, so it is refused. Use 'auto' or 'none'.",
-                param="tool_choice",
-            )
+            raise _no_forced_calls()
         return await self._checked(found)
 
     def _keep(self, key: bytes, made: Binding) -> None:
@@ -145,12 +153,12 @@ class Bindings:
             schema, complete = await self._format(given.format)
         prompt = msgspec.structs.replace(given, tools=tools)
         openings: dict[str, str] = {}
-        if prompt.choice.mode == "auto" and not has_format(prompt):
+        if self._obeyed and prompt.choice.mode == "auto" and not has_format(prompt):
             for opening in self._dialect.call_openings(prompt):
                 found = call_grammar(prompt, self._dialect, opening, self._control)
                 if found is not None:
                     openings[opening] = await self._checked(found)
-        return Binding(given, prompt, schema, openings, frozenset(loose), not complete)
+        return Binding(given, prompt, schema, openings, frozenset(loose), not complete, unbound=not self._obeyed)
 
     async def _checked(self, grammar: str) -> str:
         fault = TOO_MUCH
@@ -194,6 +202,12 @@ class Bindings:
         # By itself first, so that it cannot end the grammar that it becomes a part of.
         alone = definition if syntax == "lark" else f"start: {bare_input(tool)}\n"
         _refuse(what, await self._checker.grammar(alone), path, code)
+        if not self._obeyed:
+            raise UnsupportedError(
+                f"The grammar of custom tool '{quoted(tool.name)}' cannot be enforced on this model, so it is refused. "
+                "Use the format 'text'.",
+                param=path,
+            )
         if syntax == "lark":
             return self._dialect.binds_lark
         return not await self._checker.grammar(_value_grammar(express_arguments(tool).schema))
@@ -214,6 +228,28 @@ class Bindings:
             if fault == TOO_MUCH or fault.startswith(_IMPOSSIBLE):
                 _refuse(what, fault, SCHEMA_PATH, code)
         return format_schema(msgspec.structs.replace(form, schema={})).schema, False
+
+
+def _no_forced_calls() -> UnsupportedError:
+    return UnsupportedError(
+        "A forced tool call cannot be enforced on this model, so it is refused. Use 'auto' or 'none'.",
+        param="tool_choice",
+    )
+
+
+def _refuse_unenforced(prompt: Prompt) -> None:
+    """Refuse what only a grammar could hold a whole turn to.
+
+    Raises:
+        UnsupportedError: it is a forced call, or the form of the answer.
+    """
+    if prompt.choice.mode == "required":
+        raise _no_forced_calls()
+    if prompt.format is not None and has_format(prompt):
+        raise UnsupportedError(
+            f"The output format '{quoted(prompt.format.type)}' cannot be enforced on this model, so it is refused.",
+            param="text.format.type",
+        )
 
 
 def _place(prompt: Prompt, name: str) -> str:

@@ -18,7 +18,7 @@ class CurrentClient:
         self._client: Client | None = None
         self._retired: set[asyncio.Task[None]] = set()
 
-    def connect(self, child: Child) -> None:
+    async def connect(self, child: Child) -> None:
         """Call this child from now on."""
         old, self._client = self._client, Client(child.config.socket)
         if old is not None:

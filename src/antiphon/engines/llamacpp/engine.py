@@ -25,6 +25,7 @@ from antiphon.engines.llamacpp.identity import fingerprint
 from antiphon.engines.llamacpp.media import inline_media, kinds, marked
 from antiphon.engines.llamacpp.memory import available_memory, fitting_context, read_header
 from antiphon.engines.llamacpp.pool import TokenPool
+from antiphon.engines.llamacpp.probe import Probe
 from antiphon.engines.llamacpp.process import Child, ChildConfig, Supervisor
 from antiphon.engines.llamacpp.raw import PlainParser, PlainSplitter, detokenized, raw_tokens, tokenized
 from antiphon.engines.llamacpp.tokens import TokenCache
@@ -53,6 +54,7 @@ __all__ = ["LlamaCppEngine", "LlamaTurn"]
 T = TypeVar("T")
 
 _FORMATS = frozenset({"text", "json_object", "json_schema"})
+_TEXT = frozenset({"text"})
 
 
 class LlamaCppEngine(Engine):
@@ -94,6 +96,7 @@ class LlamaCppEngine(Engine):
         self._thinks = False
         self._checker = Checker()
         self._judge = Judge(self._checker)
+        self._probe = Probe()
         self._bindings = Bindings(self._checker, self._dialect, {})
         self._supervisor = Supervisor(
             ChildConfig(
@@ -109,7 +112,7 @@ class LlamaCppEngine(Engine):
                 media_marker=f"<__media_{secrets.token_hex(16)}__>",
             ),
             load_timeout=settings.load_timeout,
-            on_child=self._connect,
+            on_child=self._greet,
             on_event=self._on_event,
         )
 
@@ -125,12 +128,16 @@ class LlamaCppEngine(Engine):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the model can do; it reads the media that its projector says, and none without one."""
+        """What the model can do; it reads the media that its projector says, and none without one.
+
+        Where llama.cpp obeys no grammars, it enforces nothing.
+        """
+        obeyed = self._probe.obeyed is not False
         return Capabilities(
             context_length=self._loaded().context_length,
             media=kinds(self._loaded().modalities) if self._mmproj is not None else frozenset(),
-            forced_tools=True,
-            formats=_FORMATS,
+            forced_tools=obeyed,
+            formats=_FORMATS if obeyed else _TEXT,
             logprobs=True,
         )
 
@@ -150,6 +157,8 @@ class LlamaCppEngine(Engine):
             await self._fit_context()
         try:
             await self._supervisor.start()
+            # A life that died over its first grammar is followed by another one.
+            await self._supervisor.wait(self._settings.load_timeout)
             self._props = await self._client_now().props()
             if template.reads_only_reasoning(self._props.chat_template):
                 # /apply-template drops the name `reasoning`, so the template is given one that it keeps (M14).
@@ -165,7 +174,8 @@ class LlamaCppEngine(Engine):
             self._thinks = own or self._markers[1] in self._props.chat_template
             special = await self._special_tokens(self._props)
             self._tokens = TokenCache(special, context=self._props.context_length)
-            self._bindings = Bindings(self._checker, self._dialect, special)
+            obeyed = self._probe.obeyed is not False
+            self._bindings = Bindings(self._checker, self._dialect, special, obeyed=obeyed)
             identity = (self._path, self._props.chat_template, self._dialect.name)
             self._fingerprint = await asyncio.to_thread(fingerprint, *identity)
             if self._mmproj is not None:
@@ -309,7 +319,10 @@ class LlamaCppEngine(Engine):
         """The deltas of one turn; closing the generator frees its slot. Raises EngineError when the child fails."""
         if not isinstance(turn, LlamaTurn):
             raise TypeError("the turn was not prepared by this engine")
-        async with contextlib.aclosing(Generation(turn, self._means(turn.prompt)).deltas()) as stream:
+        drawn = Generation(turn, self._means(turn.prompt)).deltas()
+        if turn.binding is not None and turn.binding.unbound:
+            drawn = self._judge.checked(turn.binding, drawn)
+        async with contextlib.aclosing(drawn) as stream:
             async for deltas in stream:
                 yield deltas
 
@@ -390,6 +403,25 @@ class LlamaCppEngine(Engine):
             if len(tokens) == 1 and await client.tokenize_plain(text) != tokens:
                 found[text] = tokens[0]
         return found
+
+    async def _greet(self, child: Child) -> None:
+        """A new child is called from now on, once it is known whether it obeys grammars."""
+        self._connect(child)
+        before = self._probe.obeyed
+        try:
+            async with asyncio.timeout(self._settings.load_timeout):
+                obeyed = await self._probe.ask(self._client_now())
+        except ChildDiedError:
+            await self._supervisor.ended(child)
+            return
+        except TimeoutError:
+            raise ConfigurationError(
+                f"its first answer did not come within {self._settings.load_timeout:g} seconds"
+            ) from None
+        self._bindings = self._bindings.where(obeyed=obeyed)
+        if not obeyed and before is not False and self._on_event is not None:
+            refused = "forced calls, JSON formats and grammars of tools"
+            self._on_event("grammars_not_obeyed", {"refused": refused})
 
     def _connect(self, child: Child) -> None:
         old, self._client = self._client, Client(child.config.socket)

@@ -188,14 +188,18 @@ async def _discard(stream: asyncio.StreamReader) -> None:
 
 
 class Supervisor:
-    """Keeps one child running: it starts the first one, and another with growing pauses when one dies."""
+    """Keeps one child running: it starts the first one, and another with growing pauses when one dies.
+
+    `on_child` is given each one that has loaded its model, before anybody else is; a child that it fails over is
+    stopped.
+    """
 
     def __init__(
         self,
         config: ChildConfig,
         *,
         load_timeout: float,
-        on_child: Callable[[Child], None],
+        on_child: Callable[[Child], Awaitable[None]],
         on_event: Callable[[str, Mapping[str, Any]], None] | None = None,
     ) -> None:
         self._config = config
@@ -320,7 +324,7 @@ class Supervisor:
         self._emit("loading", life=self._lives)
         child = await Child.start(config, self._load_timeout)
         try:
-            self._on_child(child)
+            await self._on_child(child)
         except BaseException:
             await child.stop()
             raise
