@@ -5,80 +5,44 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
-from typing import NoReturn
 
 from antiphon.engines.registry import Registry
-from antiphon.errors import APIError, ConflictError, InvalidRequestError, NotFoundError, UnavailableError
+from antiphon.errors import InvalidRequestError, NotFoundError, UnavailableError
 from antiphon.protocol.ids import is_id
 from antiphon.protocol.json import quoted
-from antiphon.protocol.request import CreateResponse, decode_create_response
-from antiphon.protocol.response import TERMINAL_STATUSES, ResponseError, decode_response
-from antiphon.runtime.admission import Admission
-from antiphon.runtime.background import Workers
-from antiphon.runtime.bells import Bells
+from antiphon.protocol.response import TERMINAL_STATUSES, decode_response
 from antiphon.runtime.beside import Beside
-from antiphon.runtime.codec import Codec
-from antiphon.runtime.conversations import Conversations, conversation_id
-from antiphon.runtime.history import History, Turn
-from antiphon.runtime.limits import KeyLimits
 from antiphon.runtime.observer import Observer
-from antiphon.runtime.outputs import response_error
 from antiphon.runtime.paging import page_after
-from antiphon.runtime.planner import Planner, require_store
-from antiphon.runtime.plans import RunPlan, Taken
-from antiphon.runtime.recovery import Recovery, stored_response
+from antiphon.runtime.planner import require_store
+from antiphon.runtime.recovery import stored_response
 from antiphon.runtime.replays import Replay, Replays
 from antiphon.runtime.rules import persistence_off
-from antiphon.runtime.runner import BROKEN, Run
-from antiphon.runtime.takeover import Takeover
-from antiphon.runtime.upkeep import Upkeep
-from antiphon.runtime.webhooks import Webhooks
+from antiphon.runtime.runner import Run
+from antiphon.runtime.runs import Runs
 from antiphon.settings import Settings
-from antiphon.store.base import IdempotencyRecord, Scope, Store, StoredResponse
+from antiphon.store.base import Scope, Store, StoredResponse
 
 __all__ = ["Service", "response_not_found"]
 
-IDEMPOTENCY_SECONDS = 24 * 3600.0
 PATIENCE_SECONDS = 5.0
 """How long a cancellation waits for a store that does not answer."""
 
 
-class Service:
+class Service(Runs):
     """Creates, finds, cancels, deletes and lists responses. One per process."""
 
     def __init__(
         self, settings: Settings, registry: Registry, store: Store | None, observer: Observer | None = None
     ) -> None:
-        self.settings = settings
-        self.registry = registry
-        self.store = store
-        self.observer = observer or Observer()
-        self.admission = Admission(settings.max_concurrent_requests)
-        self.limits = KeyLimits(registry)
+        super().__init__(settings, registry, store, observer)
         self.beside = Beside(self.admission, self.limits, lambda: self.draining)
-        self.workers = Workers(settings.background_workers, settings.background_queue, self.observer)
-        self.codec = Codec(store)
-        self.conversations = Conversations(store, settings, self.codec) if store is not None else None
-        self.webhooks = Webhooks(settings, store, self.observer)
-        self._history = History(store, self.codec) if store is not None else None
-        self.planner = Planner(
-            settings, self.limits, store, self._history, self.conversations, self.codec, self.observer
-        )
-        self._bells = Bells()
-        self._stop = asyncio.Event()
-        self._runs: dict[tuple[str, str], Run] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._upkeep = Upkeep(store, self.observer) if store is not None else None
         self._replays = (
             Replays(store, self._bells, self._upkeep, settings.keep_alive_seconds, self._stop.is_set)
             if store is not None and self._upkeep is not None
             else None
         )
-        self._loaded = asyncio.Event()
-        self._takeover = self._make_takeover(store) if store is not None else None
         self.started = False
-        self.draining = False
 
     @property
     def ready(self) -> bool:
@@ -151,71 +115,6 @@ class Service:
         await self.registry.close()
         if self.store is not None:
             await self.store.close()
-
-    async def create(
-        self,
-        scope: Scope,
-        body: bytes | CreateResponse,
-        *,
-        parent: Turn | None = None,
-        idempotency: tuple[str, bytes] | None = None,
-        dialect: str | None = None,
-    ) -> Run:
-        """Check a request and begin its response; `launch` starts it.
-
-        `parent` stands for the history that the request names, `dialect` for that of the settings. `idempotency` is an
-        idempotency key and the digest of what it came with.
-
-        Raises:
-            APIError: the request is refused; nothing of it is kept.
-        """
-        if self.draining:
-            raise UnavailableError("The server is shutting down. Please try again later.", retry_after=5.0)
-        request = decode_create_response(body) if isinstance(body, bytes) else body
-        self.limits.admit(scope)
-        give_back = self._enter(request)
-        held = ExitStack()
-        try:
-            parent_id = request.previous_response_id if parent is None or parent.stored else parent.base
-            if self.store is not None and parent_id is not None and is_id("resp", parent_id):
-                held.enter_context(self.store.retain(scope, parent_id))
-            named = conversation_id(request)
-            if named is not None and self.conversations is not None and (request.store or request.background):
-                held.enter_context(self.conversations.held(scope, named))
-            extent = await self._extent(scope, named)
-            plan = await self.planner.plan(scope, request, sent=body, parent=parent, dialect=dialect)
-            if idempotency is not None and plan.store is not None:
-                expires_at = time.time() + IDEMPOTENCY_SECONDS
-                plan.idempotency = IdempotencyRecord(*idempotency, plan.response.id, expires_at)
-                plan.begun = True
-            run = self._run(plan)
-            await self._begin(run)
-            if plan.begun and await self._extent(scope, named) != extent:
-                self._give_up(run)
-        except BaseException:
-            held.close()
-            give_back()
-            raise
-        run.held = held
-        self._runs[scope.tenant, run.id] = run
-        self.observer.response_started(plan.engine.name)
-        return run
-
-    def submit(self, run: Run) -> None:
-        """Give a background run to the workers."""
-        run.job = lambda: self._drive(run)
-        self.workers.submit(run.job)
-        if self._stop.is_set():
-            run.detach()
-            self._end_waiting(run)
-
-    def launch(self, run: Run) -> asyncio.Task[None]:
-        """Start a foreground run that `create` gave; the task ends when the response has ended."""
-        if self._stop.is_set():
-            run.leave()
-        task = asyncio.create_task(self._drive_foreground(run))
-        self._keep_task(task)
-        return task
 
     async def retrieve(self, scope: Scope, response_id: str) -> bytes:
         """The JSON of a response: as it stands if it runs, else as it ended.
@@ -325,125 +224,6 @@ class Service:
         bodies = await store.get_items(scope, page)
         return [bodies[identity] for identity in page if identity in bodies], more
 
-    def live_run(self, scope: Scope, response_id: str) -> Run | None:
-        """The run of a stored response that is being generated here."""
-        run = self._runs.get((scope.tenant, response_id))
-        return run if run is not None and run.plan.store is not None and not run.moved else None
-
-    # How responses run
-
-    def _make_takeover(self, store: Store) -> Takeover:
-        return Takeover(
-            store,
-            Recovery(store, self.planner, self.settings.dialect, self.webhooks.deliveries),
-            self.conversations,
-            self.workers,
-            self._bells,
-            self.observer,
-            self.settings,
-            run=self._go_on,
-            loaded=self._loaded,
-            stop=self._stop,
-        )
-
-    def _take_nothing_new(self) -> None:
-        self.draining = True
-        if self._takeover is not None:
-            self._takeover.rest()
-
-    def _enter(self, request: CreateResponse) -> Callable[[], None]:
-        """Take a place for a response; what gives it back."""
-        if not request.background:
-            self.admission.enter()
-            return self.admission.leave
-        if self.store is None:
-            raise persistence_off("background")
-        self.workers.reserve()
-        return self.workers.give_back
-
-    def _run(self, plan: RunPlan, taken: Taken | None = None) -> Run:
-        if plan.background:
-            plan.deliveries = self.webhooks.deliveries
-        owner = self._takeover.owner if self._takeover is not None else ""
-        return Run(plan, self.observer, owner=owner, ring=self._bells.ring, taken=taken)
-
-    async def _begin(self, run: Run) -> None:
-        """Begin a run; if the store may have begun it although that failed, it is ended there: nobody knows of it."""
-        try:
-            await run.begin()
-        except ConflictError:
-            raise
-        except BaseException as error:
-            self._see_to(run, response_error(error) if isinstance(error, APIError) else None)
-            raise
-
-    async def _extent(self, scope: Scope, named: str | None) -> int | None:
-        """How many items a conversation has that other servers may extend too, until a response in it has begun."""
-        if named is None or self.store is None or not self.store.shared:
-            return None
-        return len(await self.store.conversation_item_ids(scope, named) or ())
-
-    def _give_up(self, run: Run) -> NoReturn:
-        """Take a response back that has begun on a conversation which is another one by now."""
-        self._see_to(run, None)
-        raise ConflictError(
-            "The conversation was extended while it was read. Please try again.",
-            param="conversation",
-            code="conversation_locked",
-            retry=True,
-        )
-
-    def _see_to(self, run: Run, error: ResponseError | None) -> None:
-        """Have a row ended that runs nowhere any more."""
-        if run.plan.begun and self._takeover is not None:
-            self._takeover.strays.add(run.plan.scope, run.id, error)
-
-    async def _drive_foreground(self, run: Run) -> None:
-        try:
-            await self._drive(run)
-        finally:
-            self.admission.leave()
-
-    async def _drive(self, run: Run) -> None:
-        """Run a response to its end, once, whoever asks first."""
-        if run.started:
-            return
-        plan = run.plan
-        began = time.monotonic()
-        try:
-            await run.run()
-            self._keep(run)
-        finally:
-            run.held.close()
-            if self._runs.get((plan.scope.tenant, run.id)) is run:
-                del self._runs[plan.scope.tenant, run.id]
-            response = plan.response
-            details, error = response.incomplete_details, response.error
-            reason = details.reason if details is not None else error.code if error is not None else None
-            status = "moved" if run.moved else response.status
-            self.observer.response_ended(plan.engine.name, status, reason, response.usage, time.monotonic() - began)
-            if response.usage is not None:
-                self.limits.spent(plan.scope, response.usage.total_tokens)
-
-    def _keep(self, run: Run) -> None:
-        """What has ended is ready to be chained to; an end that the store would not take is tried again."""
-        plan = run.plan
-        if run.broken:
-            self._see_to(run, BROKEN)
-        if plan.store is None or run.moved:
-            return
-        if run.refused is None:
-            # The turns of a chain follow each other as its rows do.
-            chained = plan.parent_id == plan.response.previous_response_id
-            if self._history is not None and plan.response.store and chained:
-                self._history.remember(plan.scope, run.own_turn())
-        elif plan.begun and self._upkeep is not None:
-            self._upkeep.owe(plan.scope, run.finished_row())
-
-    def _keep_task(self, task: asyncio.Task[None]) -> None:
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     async def _cancel_here(self, run: Run) -> bytes | None:
         run.cancel()
         self._end_waiting(run)
@@ -452,41 +232,6 @@ class Service:
         except TimeoutError:
             raise UnavailableError("The response is being cancelled, but its end cannot be stored yet.") from None
         return None if run.moved else run.body()
-
-    def _end_waiting(self, run: Run) -> None:
-        """A run that was told to stop while it waits for a worker needs none to come to its end."""
-        if run.job is not None and not run.started:
-            self.workers.withdraw(run.job)
-            self._keep_task(asyncio.create_task(self._drive(run)))
-
-    # What others run, or left running
-
-    async def _go_on(self, plan: RunPlan, taken: Taken) -> None:
-        """Run a background response that was taken over."""
-        run = self._run(plan, taken)
-        if self._stop.is_set():
-            run.detach()
-        self._runs[plan.scope.tenant, run.id] = run
-        self.observer.response_started(plan.engine.name)
-        await self._drive(run)
-
-    def _rung(self, tenant: str, response_id: str) -> None:
-        """Another server wrote to a response: wake its readers, and look whether one that runs here is still ours."""
-        self._bells.ring(tenant, response_id)
-        run = self._runs.get((tenant, response_id))
-        if run is not None and run.plan.begun:
-            self._keep_task(asyncio.create_task(self._verify(run)))
-
-    async def _verify(self, run: Run) -> None:
-        store = require_store(self.store)
-        try:
-            row = await store.get_response(run.plan.scope, run.id)
-        except APIError:
-            # The next write will tell.
-            return
-        if row is None or row.fence != run.fence or row.status in TERMINAL_STATUSES:
-            run.lose()
-            self._end_waiting(run)
 
     async def _row(self, store: Store, scope: Scope, response_id: str) -> StoredResponse:
         found = await store.get_response(scope, response_id) if is_id("resp", response_id) else None
