@@ -15,8 +15,8 @@ import msgspec
 
 from antiphon.engines.base import RESTART_PATIENCE, Capabilities, Engine, EventHook, PreparedTurn, Sampled, Token
 from antiphon.engines.checks.checker import Checker
+from antiphon.engines.checks.judge import Judge
 from antiphon.engines.llamacpp import template
-from antiphon.engines.llamacpp.answer import Judge
 from antiphon.engines.llamacpp.bindings import Bindings
 from antiphon.engines.llamacpp.client import ChildDiedError, ChildError, Client
 from antiphon.engines.llamacpp.diagnosis import check_model_file, without_paths
@@ -39,6 +39,7 @@ from antiphon.errors import (
     InvalidRequestError,
 )
 from antiphon.machine.deltas import Delta
+from antiphon.prompt.chat_messages import chat_messages
 from antiphon.prompt.dialects import DIALECTS, Dialect, detect, named
 from antiphon.prompt.dialects.base import callable_tools
 from antiphon.prompt.grammar import CLOSED, OPEN, OPTIONAL, Thinking, binds_from_start
@@ -257,7 +258,7 @@ class LlamaCppEngine(Engine):
         client = self._client_now()
         binding = await self._bindings.of(prompt)
         try:
-            inline_media(template.chat_messages(prompt.messages))
+            inline_media(chat_messages(prompt.messages))
             rendered, body = await self._render(client, instructed(prompt))
             media = inline_media(body["messages"])
             tokens: list[int] = []
@@ -321,7 +322,7 @@ class LlamaCppEngine(Engine):
             raise TypeError("the turn was not prepared by this engine")
         drawn = Generation(turn, self._means(turn.prompt)).deltas()
         if turn.binding is not None and turn.binding.unbound:
-            drawn = self._judge.checked(turn.binding, drawn)
+            drawn = self._judge.checked(turn.binding.given, drawn)
         async with contextlib.aclosing(drawn) as stream:
             async for deltas in stream:
                 yield deltas
@@ -454,7 +455,7 @@ def _reason(error: Exception) -> str:
 def _template_body(
     messages: Sequence[ChatMessage], tools: list[dict[str, Any]], variables: dict[str, Any]
 ) -> dict[str, Any]:
-    body: dict[str, Any] = {"messages": template.chat_messages(messages), "chat_template_kwargs": variables}
+    body: dict[str, Any] = {"messages": chat_messages(messages), "chat_template_kwargs": variables}
     if tools:
         body["tools"] = tools
     return body

@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 from msgspec import Struct
 
 from antiphon.engines.base import PreparedTurn, Sampled
-from antiphon.engines.llamacpp.answer import Answer, Judge
+from antiphon.engines.checks.judge import Answer, Judge
 from antiphon.engines.llamacpp.bindings import Binding
 from antiphon.engines.llamacpp.client import ChildDiedError, ChildError, Client
 from antiphon.engines.llamacpp.diagnosis import without_paths
@@ -298,7 +298,7 @@ class Generation:
         binding = self._turn.binding
         if cut or binding is None:
             return True
-        error = await self._means.judge.fault(binding, self._answer, whole=bound.whole)
+        error = await self._means.judge.fault(binding.given, self._answer, whole=bound.whole)
         if error is None:
             return True
         if self._attempt or not bound.held:

@@ -12,12 +12,10 @@ from typing import Any
 import msgspec
 
 from antiphon.machine.reasoning import CLOSE_MARKER, OPEN_MARKER
-from antiphon.prompt.dialects.base import call_arguments
 from antiphon.prompt.prompt import ChatMessage
 
 __all__ = [
     "MARKER_PAIRS",
-    "chat_messages",
     "complaint",
     "drop_past_thinking",
     "reads_only_reasoning",
@@ -28,6 +26,7 @@ __all__ = [
 ]
 
 _OFF = frozenset({"none", "off", "disabled", "false", "0"})
+_LEVELS = ("reasoning_effort", "reasoning_strength")
 _REASONING = re.compile(
     r"""(?P<before>\.\s*|\[\s*(?P<q>['"])|\.get\(\s*(?P<g>['"]))reasoning(?P<after>(?(q)(?P=q)\s*\]|(?(g)(?P=g)|(?![\w(]))))"""
 )
@@ -47,13 +46,18 @@ def template_variables(
 ) -> dict[str, Any]:
     """The variables of the template: the request's own, else from the effort (M13), else those of the settings.
 
-    Past thinking is kept where nothing says otherwise (`preserve_thinking`, M15).
+    Where a template reads `thinking`, as those of DeepSeek, Kimi and Granite do, it is told so by that name too. Past
+    thinking is kept where nothing says otherwise (`preserve_thinking`, M15): the prefix cache is always on here.
     """
     variables: dict[str, Any] = {"preserve_thinking": True, **(defaults or {})}
     if effort is not None:
         level = effort.strip()
         thinking = level.lower() not in _OFF
         variables["enable_thinking"] = thinking
+        if _reads(template, "thinking"):
+            variables["thinking"] = thinking
+        for name in _LEVELS:
+            variables.pop(name, None)
         if thinking:
             strength = _reads(template, "reasoning_strength") and not _reads(template, "reasoning_effort")
             variables["reasoning_strength" if strength else "reasoning_effort"] = level
@@ -62,7 +66,8 @@ def template_variables(
 
 
 def _reads(template: str, identifier: str) -> bool:
-    return re.search(rf"\b{identifier}\b", template) is not None
+    """Whether that variable is read, and not only a field of something by that name."""
+    return re.search(rf"(?<![\w.'\"]){identifier}(?![\w'\"])", template) is not None
 
 
 def thinking_markers(template: str) -> tuple[str, str]:
@@ -99,28 +104,6 @@ def drop_past_thinking(messages: Sequence[ChatMessage], open_marker: str, close_
             message = msgspec.structs.replace(message, reasoning="", content=content)
         result.append(message)
     return result
-
-
-def chat_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
-    """The messages as chat-completions objects."""
-    return [_chat_message(message) for message in messages]
-
-
-def _chat_message(message: ChatMessage) -> dict[str, Any]:
-    content = message.content if isinstance(message.content, str) else list(message.content)
-    body: dict[str, Any] = {"role": message.role, "content": content}
-    if message.reasoning:
-        body["reasoning_content"] = message.reasoning
-    if message.tool_calls:
-        body["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call_arguments(call)}}
-            for call in message.tool_calls
-        ]
-    if message.tool_call_id:
-        body["tool_call_id"] = message.tool_call_id
-    if message.name:
-        body["name"] = message.name
-    return body
 
 
 def complaint(message: str) -> str:

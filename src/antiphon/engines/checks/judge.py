@@ -1,7 +1,8 @@
-"""What a model wrote under a grammar, and whether it is what was asked for.
+"""What a model wrote, and whether it is what was asked for.
 
-llama.cpp answers without a word, and unbound, where it cannot read a grammar or gives it up; and a grammar may express
-a part of a schema only. So every such output is checked against the whole of what was asked (issue 4, 3).
+An engine may enforce nothing, or less than it says: llama.cpp answers without a word, and unbound, where it cannot read
+a grammar or gives it up; and a grammar may express a part of a schema only. So every output that has to be of a form is
+checked against the whole of what was asked (issue 4, 3).
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from collections.abc import AsyncGenerator, Sequence
 from msgspec import Struct
 
 from antiphon.engines.checks.checker import Checker
-from antiphon.engines.llamacpp.bindings import Binding
 from antiphon.errors import EngineError
 from antiphon.machine.deltas import Delta, Stop, TextDelta, ToolCallDelta, ToolCallStart
 from antiphon.prompt.arguments import bare_input, custom_format
 from antiphon.prompt.dialects.base import callable_tools
 from antiphon.prompt.grammar import has_format
+from antiphon.prompt.prompt import Prompt
 from antiphon.protocol.json import quoted
 from antiphon.protocol.tools import CustomTool, FunctionTool
 
@@ -58,12 +59,11 @@ class Judge:
     def __init__(self, checker: Checker) -> None:
         self._checker = checker
 
-    async def fault(self, declared: Binding, answer: Answer, *, whole: bool) -> EngineError | None:
+    async def fault(self, prompt: Prompt, answer: Answer, *, whole: bool) -> EngineError | None:
         """Why the answer is not what was asked for; `whole` says that it is the whole answer of a turn."""
-        prompt = declared.given
         if answer.calls:
             for call in answer.calls:
-                fault = await self._call(declared, call)
+                fault = await self._call(prompt, call)
                 if fault:
                     return EngineError(
                         f"The model's call of '{quoted(call.name)}' is not valid: {fault}.", code="invalid_tool_call"
@@ -79,9 +79,7 @@ class Judge:
             return EngineError(f"The model's output does not match the schema: {fault}.", code="invalid_output")
         return None
 
-    async def checked(
-        self, declared: Binding, stream: AsyncGenerator[Sequence[Delta]]
-    ) -> AsyncGenerator[Sequence[Delta]]:
+    async def checked(self, prompt: Prompt, stream: AsyncGenerator[Sequence[Delta]]) -> AsyncGenerator[Sequence[Delta]]:
         """The deltas of a turn whose calls nothing has bound; they are judged before its end is told.
 
         Raises:
@@ -93,14 +91,14 @@ class Judge:
                 answer.add(deltas)
                 stop = deltas[-1] if deltas else None
                 # A call that was cut says so by the end of its turn.
-                if isinstance(stop, Stop) and stop.reason != "length" and answer.calls:
-                    error = await self.fault(declared, answer, whole=False)
+                if isinstance(stop, Stop) and not stop.cut and answer.calls:
+                    error = await self.fault(prompt, answer, whole=False)
                     if error is not None:
                         raise error
                 yield deltas
 
-    async def _call(self, declared: Binding, call: _Call) -> str:
-        prompt, text = declared.given, "".join(call.text)
+    async def _call(self, prompt: Prompt, call: _Call) -> str:
+        text = "".join(call.text)
         tools: dict[str, FunctionTool | CustomTool] = {tool.name: tool for tool in prompt.tools}
         if call.name not in callable_tools(prompt):
             return "the tool may not be called now"
