@@ -346,7 +346,7 @@ LOCAL_ENGINE: tuple[Requirement, ...] = (
     R(
         "engine:template:preserve-thinking",
         "M15",
-        "Past thinking is kept unless `preserve_thinking` is false, which drops it and inline blocks.",
+        "Past thinking is kept, since prefixes are always cached; `preserve_thinking` false drops it and inline blocks.",
     ),
     R(
         "engine:child:no-tcp",
@@ -905,7 +905,7 @@ CLIENTS: tuple[Requirement, ...] = (
         "subset:tool-choice",
         "subset, Tool choice enforcement",
         "Documented choices are enforced on the scripted model; documented refusals are a 400.",
-        divergence="No instruction is added to the prompt; llama.cpp refuses what it cannot enforce, with a 400.",
+        divergence="A call that is forced comes every time or is a 400: an instruction alone is never all there is.",
     ),
     R(
         "subset:unsupported-tools",
@@ -929,7 +929,7 @@ CLIENTS: tuple[Requirement, ...] = (
         "subset:M11",
         "M11",
         "A json_schema comes flat or nested and is kept to; other unknown formats are a 400.",
-        divergence="json_object is JSON on the scripted model and a 400 on llama.cpp, never prose.",
+        divergence="json_object is always JSON, where the source lets prose through.",
     ),
     R("subset:M12", "M12", "A schema that nests without end, or grows without bound, is a 400 at once."),
     R(
@@ -2709,6 +2709,29 @@ RULES: tuple[Requirement, ...] = (
         "wire:dialect:request",
         "issue 4, section 5",
         "A request chooses the names of events by the query parameter dialect or the header X-Antiphon-Dialect.",
+    ),
+    R(
+        "prompt:instructions",
+        "local-model 1.2",
+        "A forced call is said in the system text, else in the last user message, else in system text of its own.",
+    ),
+    R(
+        "subset:M42",
+        "M42",
+        "A stream is resumed behind any of its events, by whoever may read the response.",
+        divergence="By GET /v1/responses/{id}?stream=true&starting_after=N, as at OpenAI, not by bytes at /v1/stream.",
+    ),
+    R(
+        "subset:M46",
+        "M46",
+        "/v1/models lists every model that is served, and its aliases.",
+        divergence="Their owner is antiphon; the source has one model, owned by user.",
+    ),
+    R(
+        "subset:M47",
+        "M47",
+        "/metrics counts requests, tokens, cached tokens and times for Prometheus.",
+        divergence="It is always there, at the server's port, under names of our own in vLLM's style.",
     ),
     R("api:cors", "operations C9", "Web pages of the origins that a setting names may ask, and no others."),
     R(

@@ -249,7 +249,7 @@ async def test_every_route_has_its_cases_or_a_reason(api: InProcess):
                 assert any("{id}" in path for path in tested), f"no case asks for a foreign id in {name}"
 
 
-@pytest.mark.requirement("tenancy:foreign", "store:tenant")
+@pytest.mark.requirement("tenancy:foreign", "store:tenant", "subset:M42")
 @pytest.mark.parametrize(("method", "case"), [(method, case) for (method, _), cases in CASES.items() for case in cases])
 async def test_a_foreign_id_is_answered_as_one_that_nobody_has(api: InProcess, method: str, case: Case):
     owner, asker = await a_tenant(api, "owner"), await a_tenant(api, "asker")

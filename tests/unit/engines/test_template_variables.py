@@ -17,6 +17,9 @@ CASES: list[tuple[str | None, dict[str, Any], dict[str, Any], str]] = [
     (None, {}, {"enable_thinking": True, "reasoning_effort": "max"}, "[True|max|True]"),
     ("low", {}, {"reasoning_effort": "max", "preserve_thinking": False}, "[True|low|False]"),
     ("none", {}, {"enable_thinking": True}, "[False||True]"),
+    ("none", {}, {"reasoning_effort": "max"}, "[False||True]"),
+    ("none", {"reasoning_effort": "low"}, {"reasoning_effort": "max"}, "[False|low|True]"),
+    (" Disabled ", {"enable_thinking": True}, {}, "[True||True]"),
     ("low", {"reasoning_effort": "high"}, {"reasoning_effort": "max"}, "[True|high|True]"),
 ]
 """Effort, variables of the request, variables of the settings, and what a template shows of it."""
@@ -32,7 +35,28 @@ async def test_variables_come_from_the_request_the_effort_and_the_settings_in_th
             assert (await engine.prepare(prompt)).rendered == shown
 
 
-@pytest.mark.requirement("reasoning:template-kwargs")
+@pytest.mark.requirement("engine:template:effort")
+@pytest.mark.parametrize(
+    ("template", "read"),
+    [
+        ("{% if thinking %}", True),
+        ("{%- if thinking is defined and not thinking %}", True),
+        ("{{ enable_thinking }}", False),
+        ("{{ message.thinking }}{{ message['thinking'] }}", False),
+    ],
+)
+@pytest.mark.parametrize(("effort", "on"), [("high", True), ("none", False)])
+def test_a_template_that_reads_thinking_is_told_by_that_name_too(
+    template: str, read: bool, effort: str, on: bool
+) -> None:
+    found = template_variables(template, effort, {})
+    assert found["enable_thinking"] is on
+    assert found.get("thinking") is (on if read else None)
+    assert template_variables(template, effort, {"thinking": "own"})["thinking"] == "own"
+    assert "thinking" not in template_variables(template, None, {})
+
+
+@pytest.mark.requirement("reasoning:template-kwargs", "engine:template:preserve-thinking")
 def test_without_any_word_past_thinking_is_kept() -> None:
     assert template_variables(SHOW, None, {}, {}) == {"preserve_thinking": True}
     assert template_variables(SHOW, None, {}, {"x": 1}) == {"preserve_thinking": True, "x": 1}
