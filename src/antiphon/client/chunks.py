@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -19,10 +20,11 @@ __all__ = [
     "SummaryPart",
     "ThinkingChunk",
     "ToolCallChunk",
+    "thinking_text",
 ]
 
 
-class ContentChunk(Struct, frozen=True, tag="content", omit_defaults=True):
+class ContentChunk(Struct, frozen=True, tag_field="chunk", tag="content", omit_defaults=True):
     """Text of the answer; `phase` and `output_index` are set where its item announced a phase (S1)."""
 
     text: str
@@ -31,10 +33,8 @@ class ContentChunk(Struct, frozen=True, tag="content", omit_defaults=True):
     output_index: int | None = None
 
 
-class ThinkingChunk(Struct, frozen=True, tag="thinking", omit_defaults=True):
-    """Text of the model's thinking; of a summary it says of which part, `text` begins with a blank line where a new
-    part begins (S3), so that all of them joined are `Response.thinking`.
-    """
+class ThinkingChunk(Struct, frozen=True, tag_field="chunk", tag="thinking", omit_defaults=True):
+    """Text of the model's thinking; of a summary it says of which part (S3). `thinking_text` joins them."""
 
     text: str
     item_id: str | None = None
@@ -42,7 +42,7 @@ class ThinkingChunk(Struct, frozen=True, tag="thinking", omit_defaults=True):
     summary_index: int | None = None
 
 
-class ToolCallChunk(Struct, frozen=True, tag="tool_call", omit_defaults=True):
+class ToolCallChunk(Struct, frozen=True, tag_field="chunk", tag="tool_call", omit_defaults=True):
     """A tool call (S5, S7).
 
     `arguments` is None while its fragments are still to come, which `expects_arg_fragments` says. `index` is the
@@ -76,14 +76,14 @@ class SummaryPart(Struct, frozen=True, omit_defaults=True):
     text: str = ""
 
 
-class ContentPartChunk(Struct, frozen=True, tag="content_part", omit_defaults=True):
+class ContentPartChunk(Struct, frozen=True, tag_field="chunk", tag="content_part", omit_defaults=True):
     """A whole part that is not text, such as a compaction (S7)."""
 
     part: ProviderBlock
     output_index: int | None = None
 
 
-class MetaChunk(Struct, frozen=True, tag="meta", omit_defaults=True):
+class MetaChunk(Struct, frozen=True, tag_field="chunk", tag="meta", omit_defaults=True):
     """Anything about the answer; what is None is not said.
 
     The last one of a stream is `terminal` and says how it ended (S10 to S14); `problem` is set where it failed.
@@ -110,3 +110,17 @@ class MetaChunk(Struct, frozen=True, tag="meta", omit_defaults=True):
 
 Chunk: TypeAlias = ContentChunk | ThinkingChunk | ToolCallChunk | ContentPartChunk | MetaChunk
 """One piece of a streamed answer."""
+
+
+def thinking_text(chunks: Iterable[Chunk]) -> str:
+    """What the thinking of a stream adds up to: summaries first, a blank line between parts (S3, D4)."""
+    summaries: dict[tuple[int | None, int | None], list[str]] = {}
+    contents: dict[int | None, list[str]] = {}
+    for chunk in chunks:
+        if not isinstance(chunk, ThinkingChunk):
+            continue
+        if chunk.summary_index is None:
+            contents.setdefault(chunk.output_index, []).append(chunk.text)
+        else:
+            summaries.setdefault((chunk.output_index, chunk.summary_index), []).append(chunk.text)
+    return "\n\n".join("".join(pieces) for pieces in (*summaries.values(), *contents.values()))

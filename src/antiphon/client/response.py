@@ -100,6 +100,11 @@ class Response(Struct):
         """The calls that wait for a result of ours: all but those that the server executed."""
         return [call for call in self.tool_calls if not call.builtin]
 
+    @property
+    def classification(self) -> Literal["tool_calls", "final_answer"]:
+        """Whether this answer waits for results of tools; what the server executed does not make it wait (D7)."""
+        return "tool_calls" if self.local_tool_calls else "final_answer"
+
     def append_to(self, context: Context) -> Context:
         """Add this answer to the conversation."""
         return context.append(self.message)

@@ -11,6 +11,7 @@ from antiphon.client.chunks import (
     SummaryPart,
     ThinkingChunk,
     ToolCallChunk,
+    thinking_text,
 )
 from antiphon.client.context import (
     Context,
@@ -77,6 +78,7 @@ __all__ = [
     "assistant",
     "developer",
     "system",
+    "thinking_text",
     "tool_result",
     "user",
 ]
