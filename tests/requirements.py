@@ -2695,6 +2695,15 @@ FLORENCE: tuple[Requirement, ...] = (
     ),
     R("florence:pixels", "issue 4, section 9", "A place is the pixel at the centre of its bin."),
     R("florence:any-sequence", "issue 4, section 9", "Whatever is generated, every place is inside the image."),
+    R("florence:engine", "issue 4, section 9", "Each task about one image is answered, with its tokens counted."),
+    R("florence:result", "M50", "A whole chat answer has `florence2_result`; everything else has its text alone."),
+    R("florence:refused", "issue 4, section 9", "What is no task about one image is a 400 that says what is missing."),
+    R("florence:restart", "issue 4, section 9", "A task that kills the child fails, and the next one is answered."),
+    R("florence:deadline", "issue 4, section 9", "A task that takes too long ends the child, which is started again."),
+    R("florence:cancel", "issue 4, section 9", "Leaving a task cancels it; tasks are worked on one at a time."),
+    R("florence:faults", "issue 4, section 9", "An image or a task that the child refuses is told in plain words."),
+    R("florence:load", "issue 4, section 9", "A model that does not load ends the start with the reason."),
+    R("florence:registry", "issue 4, section 9", "A folder of the model is served with the extra `vision` installed."),
 )
 
 ATTACKS: tuple[Requirement, ...] = (
@@ -2733,6 +2742,7 @@ RULES: tuple[Requirement, ...] = (
         "/metrics counts requests, tokens, cached tokens and times for Prometheus.",
         divergence="It is always there, at the server's port, under names of our own in vLLM's style.",
     ),
+    R("scripted:budget", "issue 4, section 5", "The scripted model thinks within its budget, and then answers."),
     R("api:cors", "operations C9", "Web pages of the origins that a setting names may ask, and no others."),
     R(
         "subset:M44",

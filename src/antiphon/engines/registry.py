@@ -209,7 +209,7 @@ def _add_alias(aliases: dict[str, Served], names: Mapping[str, Served], alias: s
 
 def _model(config: ModelConfig, settings: Settings, on_event: EventHook | None) -> Served:
     if config.path == ScriptedEngine.name and not config.embedding:
-        engine = ScriptedEngine(settings.scripted_context_length)
+        engine = ScriptedEngine(settings.scripted_context_length, settings.reasoning_budget)
         engine.name = config.name or engine.name
         return engine
     path = Path(config.path).expanduser()

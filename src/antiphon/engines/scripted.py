@@ -99,11 +99,15 @@ class _ScriptedTurn(PreparedTurn, kw_only=True):
 
 
 class ScriptedEngine(Engine):
-    """Serves the model `scripted`; `context_length` is counted in its own tokens of four characters."""
+    """Serves the model `scripted`; `context_length` is counted in its own tokens of four characters.
+
+    `reasoning_budget` is how many tokens it thinks in a turn where the request says nothing of that, -1 for all.
+    """
 
     name = "scripted"
 
-    def __init__(self, context_length: int = 1_000_000) -> None:
+    def __init__(self, context_length: int = 1_000_000, reasoning_budget: int = -1) -> None:
+        self._reasoning_budget = reasoning_budget
         self._capabilities = Capabilities(
             context_length=context_length,
             media=frozenset({"image", "audio", "video", "file"}),
@@ -143,6 +147,9 @@ class ScriptedEngine(Engine):
                 raise _http_error(int(number or 500))
         constrained = _constrained(prompt) or prompt.choice.mode == "required"
         script = _write_script(prompt, directives)
+        budget = self._reasoning_budget if prompt.thinking_budget is None else prompt.thinking_budget
+        if budget >= 0:
+            script.pieces = _within(script.pieces, budget)
         if prompt.sampling.top_logprobs is not None:
             script.pieces = [_with_logprobs(piece) for piece in script.pieces]
         return _ScriptedTurn(prompt=prompt, input_tokens=tokens, constrained=constrained, script=script)
@@ -206,6 +213,18 @@ class ScriptedEngine(Engine):
                 await asyncio.sleep(script.pause if drawn else 0)
         burst.append(Stop(reason, TokenUsage(turn.input_tokens, count, reasoning_tokens=thought)))
         yield burst
+
+
+def _within(pieces: Sequence[Delta | _Fault], budget: int) -> list[Delta | _Fault]:
+    """The script without what it thinks beyond the budget; what comes after thinking stays."""
+    kept: list[Delta | _Fault] = []
+    for piece in pieces:
+        if isinstance(piece, ReasoningDelta):
+            budget -= 1
+            if budget < 0:
+                continue
+        kept.append(piece)
+    return kept
 
 
 def _characters(tokens: Sequence[int], param: str) -> str:

@@ -123,6 +123,26 @@ async def test_what_comes_after_then_is_for_the_turns_after_the_outputs_of_calls
     assert text((await collect([*history, ChatMessage("user", "thanks")]))[0]) == "Hello from scripted."
 
 
+@pytest.mark.requirement("scripted:budget")
+@pytest.mark.parametrize(("budget", "thought"), [(None, "a b c"), (-1, "a b c"), (3, "a b c"), (2, "a b "), (0, "")])
+async def test_it_thinks_within_its_budget_and_answers_all_the_same(budget: int | None, thought: str):
+    for said in ("!REASON a b c\n!TEXT so", "!REASON a b c\n!CALL clock {}"):
+        deltas, stop = await collect(said, thinking_budget=budget, tools=TOOLS, choice=ResolvedChoice("auto", NAMES))
+        assert "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta)) == thought
+        assert (text(deltas), calls(deltas)) in (("so", []), ("", [("clock", "{}")]))
+        assert stop.usage.reasoning_tokens == len(thought.split())
+
+
+@pytest.mark.requirement("scripted:budget")
+async def test_the_servers_budget_holds_where_the_request_names_none():
+    engine = ScriptedEngine(reasoning_budget=1)
+    await engine.start()
+    for budget, count in ((None, 1), (2, 2), (-1, 3)):
+        turn = await engine.prepare(Prompt([ChatMessage("user", "!REASON a b c")], thinking_budget=budget))
+        deltas = [delta async for burst in engine.generate(turn) for delta in burst]
+        assert sum(isinstance(delta, ReasoningDelta) for delta in deltas) == count
+
+
 @pytest.mark.requirement("scripted:thought")
 async def test_thinking_is_summed_up_by_its_first_words():
     prompt = summary_prompt("!TEXT one two three four five", 128, 1000)
