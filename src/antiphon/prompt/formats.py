@@ -20,6 +20,7 @@ _LABEL: Final = r"[A-Za-z0-9]{1,20}(?:-[A-Za-z0-9]{1,20}){0,2}"
 _ATOM: Final = r"[A-Za-z0-9_+%-]"
 
 FORMATS: Final = {
+    "date": rf"^{_DATE}$",
     "date-time": rf"^{_DATE}T{_TIME}$",
     "time": rf"^{_TIME}$",
     "hostname": rf"^{_LABEL}(?:\.{_LABEL}){{0,3}}$",

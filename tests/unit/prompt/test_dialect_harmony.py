@@ -197,7 +197,7 @@ FRAGMENTS = st.sampled_from(
 
 
 @pytest.mark.requirement("prompt:dialect:cuts")
-@settings(deadline=None)
+@settings(deadline=None, max_examples=200)
 @given(fragments=st.lists(FRAGMENTS, max_size=16), data=st.data())
 def test_cuts_change_nothing(fragments: list[str], data: st.DataObject) -> None:
     text = "".join(fragments)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.machine.deltas import TextDelta, ToolCallDelta, ToolCallStart
@@ -185,6 +185,7 @@ FRAGMENTS = st.sampled_from(
 
 
 @pytest.mark.requirement("prompt:hermes:cuts")
+@settings(max_examples=200)
 @given(fragments=st.lists(FRAGMENTS, max_size=14), data=st.data())
 def test_cuts_change_nothing(fragments: list[str], data: st.DataObject) -> None:
     text = "".join(fragments)

@@ -112,11 +112,11 @@ def test_forced_calls_have_an_end_within_little_room() -> None:
         return call("say", f'{{"input": "{"x" * length}"}}')
 
     little = whole(prompt(), room=400)
-    assert allowed(little, "\n".join([OSLO] * 3), "\n".join([OSLO] * 4)) == [True, False]
-    assert allowed(little, said(266), said(267)) == [True, False]
+    assert allowed(little, "\n".join([OSLO] * 2), "\n".join([OSLO] * 3)) == [True, False]
+    assert allowed(little, said(95 * 3 + 2), said(95 * 3 + 3)) == [True, False]
     alone = whole(prompt(parallel_tool_calls=False), room=400)
-    assert allowed(alone, said(800), said(801)) == [True, False]
-    assert allowed(whole(prompt(), room=60), OSLO, f"{OSLO}\n{OSLO}", said(120), said(121)) == [
+    assert allowed(alone, said(220 * 3 + 2), said(220 * 3 + 3)) == [True, False]
+    assert allowed(whole(prompt(), room=60), OSLO, f"{OSLO}\n{OSLO}", said(50), said(51)) == [
         True,
         False,
         True,
