@@ -31,7 +31,7 @@ def default_data_dir() -> str:
 
 
 class ModelConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """A `[[models]]` table of the configuration file: `path` (a GGUF, `smollm2` or `scripted`) and its names.
+    """A `[[models]]` table of the configuration file: `path` (as for `--model`) and its names.
 
     An `embedding` model turns texts into vectors and generates nothing. `chat_template_kwargs` are variables for its
     chat template. `mmproj` is the GGUF file of the projector through which it reads images or audio.
@@ -66,8 +66,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     model: Annotated[
         tuple[str, ...],
         Doc(
-            description="Model to serve: a path to a GGUF file, 'smollm2' (the default) or 'scripted'. Repeatable; "
-            "the first one generates by default."
+            description="Model to serve: a path to a GGUF file or to the folder of a Florence-2 model, 'smollm2' (the "
+            "default) or 'scripted'. Repeatable; the first one generates by default."
         ),
     ] = ()
     alias: Annotated[
@@ -322,6 +322,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     render_timeout: Annotated[
         float, Doc(description="Seconds that a chat template may take before its engine is restarted.", gt=0)
     ] = 10.0
+    vision_timeout: Annotated[
+        float,
+        Doc(description="Seconds that a task of a Florence-2 model may take before its engine is restarted.", gt=0),
+    ] = 300.0
     index_url: Annotated[
         str,
         Doc(

@@ -11,7 +11,7 @@ import httpx2
 import msgspec
 from msgspec import Struct
 
-from antiphon.engines.registry import build_registry
+from antiphon.engines.registry import Registry, build_registry
 from antiphon.http.app import create_app
 from antiphon.http.telemetry import Telemetry
 from antiphon.protocol.sse import SSEParser
@@ -74,9 +74,13 @@ def sse_events(content: bytes) -> list[dict[str, Any]]:
 
 @asynccontextmanager
 async def inprocess_app(
-    *, settings: Settings | None = None, store: str = "memory", tmp_path: Path | None = None
+    *,
+    settings: Settings | None = None,
+    store: str = "memory",
+    tmp_path: Path | None = None,
+    registry: Registry | None = None,
 ) -> AsyncIterator[InProcess]:
-    """A started service over the scripted model, unless the settings name others, and its application.
+    """A started service over the scripted model, unless the settings or `registry` name others, and its application.
 
     `store` is `memory`, or `sqlite`, which needs `tmp_path` for its file, or `as-set` to leave the settings' own.
     """
@@ -89,7 +93,7 @@ async def inprocess_app(
     elif store != "as-set":
         settings = msgspec.structs.replace(settings, store=store)
     telemetry = Telemetry()
-    service = Service(settings, build_registry(settings), open_store(settings), telemetry)
+    service = Service(settings, registry or build_registry(settings), open_store(settings), telemetry)
     await service.start()
     try:
         transport = httpx2.ASGITransport(create_app(service, telemetry))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Coroutine, Iterable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from antiphon.errors import ConfigurationError
@@ -34,7 +35,11 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 def missing_libraries(models: Iterable[str]) -> list[str]:
     """The libraries that a server of these models needs and that are not installed."""
-    local = any(model != "scripted" for model in models)
+    # Not at the top: --help of any command would load it.
+    from antiphon.engines.florence.folder import is_florence
+
+    # What a Florence-2 model needs is the registry's matter, which says how to install it.
+    local = any(model != "scripted" and not is_florence(Path(model).expanduser()) for model in models)
     needed = (*_SERVER_LIBRARIES, *(_ENGINE_LIBRARIES if local else ()))
     return [name for name in needed if importlib.util.find_spec(name) is None]
 

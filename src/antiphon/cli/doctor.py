@@ -132,6 +132,7 @@ def _data_directory(path: Path) -> Check:
 
 def _model(name: str, settings: Settings) -> Check:
     from antiphon.engines.catalog import CATALOG, locate, verify
+    from antiphon.engines.florence.folder import is_florence
 
     if name == "scripted":
         return Check("ok", "model", "scripted: deterministic, for tests")
@@ -142,7 +143,18 @@ def _model(name: str, settings: Settings) -> Check:
         if not verify(settings.data_path, name):
             return Check("fail", "model", f"{path} is damaged: wrong sha256", f"antiphon models pull {name}")
         return Check("ok", "model", f"{name} at {path}, sha256 as expected")
-    return _gguf(Path(name).expanduser())
+    path = Path(name).expanduser()
+    return _florence(path) if is_florence(path) else _gguf(path)
+
+
+def _florence(path: Path) -> Check:
+    from antiphon.engines.florence.folder import missing_libraries
+
+    missing = missing_libraries()
+    if missing:
+        finding = f"{path} is a Florence-2 model; missing: {', '.join(missing)}"
+        return Check("fail", "model", finding, 'pip install "antiphon[vision]"')
+    return Check("ok", "model", f"{path}, a Florence-2 model")
 
 
 def _gguf(path: Path) -> Check:

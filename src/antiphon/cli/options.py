@@ -54,6 +54,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "gpu_layers",
         "mmproj",
         "render_timeout",
+        "vision_timeout",
         "chat_template_kwargs",
         "reasoning_budget",
         "scripted_context_length",

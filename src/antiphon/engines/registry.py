@@ -17,6 +17,8 @@ import msgspec
 from antiphon.engines.base import Engine, EventHook
 from antiphon.engines.catalog import locate
 from antiphon.engines.embedding import Embedder
+from antiphon.engines.florence.engine import FlorenceEngine
+from antiphon.engines.florence.folder import is_florence, missing_libraries
 from antiphon.engines.scripted import ScriptedEngine
 from antiphon.errors import ConfigurationError, InvalidRequestError, NotFoundError, UnsupportedError
 from antiphon.protocol.json import quoted
@@ -213,6 +215,8 @@ def _model(config: ModelConfig, settings: Settings, on_event: EventHook | None) 
         engine.name = config.name or engine.name
         return engine
     path = Path(config.path).expanduser()
+    if is_florence(path):
+        return _florence(path, config, settings, on_event)
     if config.path == DEFAULT_MODEL and not path.exists():
         found = locate(settings.data_path)
         if found is None:
@@ -230,3 +234,15 @@ def _model(config: ModelConfig, settings: Settings, on_event: EventHook | None) 
         return LlamaCppEmbedder(path, settings, name=config.name, on_event=on_event)
     mmproj = None if config.mmproj is None else Path(config.mmproj).expanduser()
     return LlamaCppEngine(path, settings, name=config.name, mmproj=mmproj, on_event=on_event)
+
+
+def _florence(path: Path, config: ModelConfig, settings: Settings, on_event: EventHook | None) -> FlorenceEngine:
+    if config.embedding or config.mmproj is not None:
+        raise ConfigurationError(f"{path} is a Florence-2 model: it makes no vectors and has no 'mmproj'.")
+    missing = missing_libraries()
+    if missing:
+        raise ConfigurationError(
+            f"{path} is a Florence-2 model, whose engine is not installed ({', '.join(missing)}). "
+            'Install it with: pip install "antiphon[vision]"'
+        )
+    return FlorenceEngine(path, settings, name=config.name, on_event=on_event)

@@ -98,6 +98,7 @@ class ChatChoices(Choices):
 
     def _choice(self, index: int, turn: _Turn) -> ChatChoice:
         thinking: str | UnsetType = "".join(turn.thinking) or UNSET
+        stop = self.stops[index]
         return ChatChoice(
             index=index,
             message=ChatMessage(
@@ -107,6 +108,7 @@ class ChatChoices(Choices):
                 reasoning_content=thinking,
                 reasoning=thinking if self._alias else UNSET,
                 tool_calls=[_whole(call) for call in turn.calls] or UNSET,
+                florence2_result=UNSET if stop is None or stop.result is None else stop.result,
             ),
             logprobs=ChatLogprobs(turn.logprobs) if self._logprobs else None,
             finish_reason=self._reason(index),
@@ -173,7 +175,7 @@ class ChatChoices(Choices):
         turn.open = None
 
     def _end(self, index: int, stop: Stop) -> None:
-        if stop.reason != "length":
+        if not stop.cut:
             self._close(index)
         if self._turns[index].silent:
             self._more(index, ChatDelta(content=""))

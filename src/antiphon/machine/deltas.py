@@ -6,13 +6,15 @@ They are many and never in a cycle, so the garbage collector need not see them (
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
+from antiphon.protocol.florence import FlorenceResult
 from antiphon.protocol.parts import Logprob
 
 __all__ = [
+    "CUT_REASONS",
     "CallItemDelta",
     "CommandStart",
     "Delta",
@@ -29,6 +31,9 @@ __all__ = [
     "ToolCallDelta",
     "ToolCallStart",
 ]
+
+CUT_REASONS: Final = frozenset({"length", "content_filter"})
+"""The reasons of a `Stop` that has cut a turn."""
 
 
 class TextDelta(Struct, frozen=True, gc=False):
@@ -112,10 +117,20 @@ class TokenUsage(Struct, frozen=True, gc=False):
 
 
 class Stop(Struct, frozen=True, gc=False):
-    """The last delta of a turn. `reason` is `stop` (the model ended its turn) or `length` (a limit cut it)."""
+    """The last delta of a turn. `reason` is `stop` (the model ended its turn), `length` (a limit cut it) or
+    `content_filter` (a filter did).
+
+    `result` is what the text says in a form of its own, where a whole chat answer has one (M50).
+    """
 
     reason: str
     usage: TokenUsage
+    result: FlorenceResult | None = None
+
+    @property
+    def cut(self) -> bool:
+        """Whether something cut the turn before the model ended it."""
+        return self.reason in CUT_REASONS
 
 
 Delta = TextDelta | ReasoningDelta | RefusalDelta | ToolCallStart | ToolCallDelta | RawItemDelta | Stop

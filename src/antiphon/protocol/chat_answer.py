@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from msgspec import UNSET, Struct, UnsetType, field
 
+from antiphon.protocol.florence import FlorenceResult
 from antiphon.protocol.parts import Logprob
 from antiphon.protocol.response import Usage
 
@@ -87,7 +88,7 @@ class ChatCall(Struct):
 
 
 class ChatMessage(Struct):
-    """What the model answered."""
+    """What the model answered; `florence2_result` is what a vision model found, in coordinates (M50)."""
 
     role: str
     content: str | None
@@ -95,6 +96,7 @@ class ChatMessage(Struct):
     reasoning_content: str | UnsetType = UNSET
     reasoning: str | UnsetType = UNSET
     tool_calls: list[ChatCall] | UnsetType = UNSET
+    florence2_result: FlorenceResult | UnsetType = UNSET
 
 
 class ChatLogprobs(Struct):

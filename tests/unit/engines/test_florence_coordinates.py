@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.engines.florence import FlorenceResult, parse_answer, task_prompt
-from antiphon.engines.florence.coordinates import TASKS
+from antiphon.engines.florence.coordinates import TASKS, parse_answer, task_prompt
+from antiphon.protocol.florence import FlorenceResult
 
 WIDTH, HEIGHT = 2000, 1000
 """A bin is two pixels wide and one high here: its centre is x = 2 * bin + 1, y = bin."""

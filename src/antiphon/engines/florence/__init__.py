@@ -1,7 +1,22 @@
-"""Florence-2: a vision model that answers task prompts with text, boxes and outlines."""
+"""Florence-2: a vision model that answers task prompts with text, boxes and outlines, in a child process.
+
+The engine is imported on first use, because the child process runs a module of this package and must not load the
+server's libraries.
+"""
 
 from __future__ import annotations
 
-from antiphon.engines.florence.coordinates import FlorenceResult, FlorenceTask, parse_answer, render_answer, task_prompt
+from typing import TYPE_CHECKING
 
-__all__ = ["FlorenceResult", "FlorenceTask", "parse_answer", "render_answer", "task_prompt"]
+if TYPE_CHECKING:
+    from antiphon.engines.florence.engine import FlorenceEngine
+
+__all__ = ["FlorenceEngine"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "FlorenceEngine":
+        from antiphon.engines.florence.engine import FlorenceEngine
+
+        return FlorenceEngine
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Set
-from typing import Final, Literal
+from typing import Final
 
-from msgspec import UNSET, Struct, UnsetType, field
+from msgspec import Struct, field
+
+from antiphon.protocol.florence import FlorenceKind, FlorenceResult
 
 __all__ = [
     "BINS",
     "TASKS",
-    "FlorenceKind",
-    "FlorenceResult",
     "FlorenceTask",
     "parse_answer",
     "render_answer",
@@ -28,9 +28,6 @@ __all__ = [
 
 BINS: Final = 1000
 """Bins along each side of an image."""
-
-FlorenceKind = Literal["text", "bboxes", "quad_boxes", "polygons", "bboxes_or_polygons"]
-"""Which of its arrays a result has."""
 
 
 class FlorenceTask(Struct, frozen=True):
@@ -77,23 +74,6 @@ _MARK = re.compile(
     r"|<(?:/?s|pad|unk|mask|ground|obj|/?(?:od|box|bbox|cap|dcap|ncap|ocr|grounding|seg|region_cap|proposal))>",
     re.ASCII,
 )
-
-
-class FlorenceResult(Struct):
-    """What was found in an image, as `message.florence2_result` (M50). The arrays of its kind are there.
-
-    Coordinates are whole pixels from the top left corner: a box is left, top, right, bottom; a quadrilateral is the x
-    and y of four corners; a thing's polygons are its outlines, each x and y in turn. Labels are by position.
-    """
-
-    task: str
-    kind: FlorenceKind
-    bboxes: list[list[int]] | UnsetType = UNSET
-    quad_boxes: list[list[int]] | UnsetType = UNSET
-    polygons: list[list[list[int]]] | UnsetType = UNSET
-    labels: list[str] | UnsetType = UNSET
-    bboxes_labels: list[str] | UnsetType = UNSET
-    polygons_labels: list[str] | UnsetType = UNSET
 
 
 class _Phrase(Struct):
