@@ -1927,7 +1927,7 @@ RUNTIME: tuple[Requirement, ...] = (
         "A log that cannot be read keeps no server from starting; its response fails.",
     ),
     R("strays:stop", "faults B2 12", "A stop in the middle of a takeover leaves the response to the next owner."),
-    R("strays:idempotent", "operations C1", "A request that is sent again after it began unknown to it hears an end."),
+    R("strays:idempotent", "operations C1", "A request that is sent again after it began unknown to it is answered."),
     R("takeover:idempotent", "operations C1", "Who waits under a key hears the end from whoever took the response."),
     R("strays:broken", "issue 3, Crash", "A run that breaks is ended from what is durable of it."),
     R("takeover:store-away", "faults B2 11", "A store that is away for a moment does not end what could go on."),

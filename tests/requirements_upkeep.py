@@ -10,5 +10,12 @@ R = Requirement
 
 UPKEEP: tuple[Requirement, ...] = (
     R("store:deliveries:endpoints", "operations C1", "Webhooks of one endpoint are not in the way of another's."),
+    R("store:idempotency:free", "operations C1", "A key is given free only by the response that it stands for."),
+    R(
+        "idempotency:free",
+        "operations C1",
+        "Whose answer was an error, or nothing since the server was restarted, can send the request again.",
+        divergence="Stripe keeps the errors of 500 that it has told; OpenAI says nothing of keys.",
+    ),
     R("webhooks:fair", "operations C1", "An endpoint that hangs or fails holds up no other's webhooks."),
 )

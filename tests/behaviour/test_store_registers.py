@@ -113,6 +113,26 @@ async def test_a_tenant_has_one_key_and_the_first_one_stays(store: Store) -> Non
     assert set(given) == {await store.tenant_key("theirs")}
 
 
+@pytest.mark.requirement("store:idempotency:free")
+async def test_a_key_is_given_free_by_the_response_that_it_stands_for(store: Store, clock: Clock) -> None:
+    kept = IdempotencyRecord("k", b"digest", "a", clock() + 100)
+    await store.create_response(OURS, begun("a", idempotency=kept))
+    await store.free_idempotent(OURS, "k", "another")
+    await store.free_idempotent(THEIRS, "k", "a")
+    await store.free_idempotent(OURS, "other", "a")
+    found = await store.find_idempotent(OURS, "k", clock())
+    assert found is not None
+    assert (found.response_id, found.digest) == ("a", b"digest")
+    await store.free_idempotent(OURS, "k", "a")
+    await store.free_idempotent(OURS, "k", "a")
+    assert await store.find_idempotent(OURS, "k", clock()) is None
+    again = IdempotencyRecord("k", b"another digest", "b", clock() + 100)
+    await store.create_response(OURS, begun("b", idempotency=again))
+    found = await store.find_idempotent(OURS, "k", clock())
+    assert found is not None
+    assert found.response_id == "b"
+
+
 @pytest.mark.requirement("store:deliveries")
 async def test_webhooks_are_due_with_the_end_of_their_response(store: Store) -> None:
     await store.create_response(OURS, begun("a"))

@@ -1,7 +1,9 @@
 """Idempotency keys: a request that is sent again gets the response of the first one (operations C1).
 
-A key belongs to a tenant and to the first body that comes with it, for 24 hours. Nothing is kept for requests that were
-refused, or that are not stored: those are simply made again.
+A key belongs to a tenant and to the first body that comes with it, for 24 hours. It stands for a response that its
+client was told of, however that ended. A request that was refused, or whose answer was an error, has none: its key is
+free, and it is made again when it is sent again. So is one that a restart cut off before its answer, and what is not
+stored. Stripe keeps errors of 500 too once it has begun to work; that would make a moment's trouble last a day.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from msgspec import Struct
 from antiphon.errors import ConflictError, InvalidRequestError, NotFoundError, UnavailableError
 from antiphon.protocol.request import decode_create_response
 from antiphon.protocol.response import TERMINAL_STATUSES
+from antiphon.runtime.recovery import RESTARTED
 from antiphon.runtime.replays import Replay
 from antiphon.runtime.runner import Run
 from antiphon.runtime.service import Service
@@ -63,13 +66,19 @@ class Earlier(Struct, frozen=True):
     response_id: str
     stream: bool
     background: bool
+    key: str
 
 
-class _Status(Struct):
+class _Fault(Struct):
+    code: str
+
+
+class _End(Struct):
     status: str
+    error: _Fault | None = None
 
 
-_status = msgspec.json.Decoder(_Status)
+_end_of = msgspec.json.Decoder(_End).decode
 
 
 class _Door(Struct):
@@ -115,7 +124,8 @@ class Idempotency:
         The JSON is that of its end, which is waited for; of one in the background it is how it stands.
 
         Raises:
-            ConflictError: `idempotency_response_gone`, it is not there any more.
+            ConflictError: `idempotency_response_gone`, it is not there any more, or `idempotency_unanswered`, it turned
+                out that nobody was told of it, so that the request can be sent once more.
             GoneError: its events are not there any more.
             UnavailableError: the server stops before the response has ended.
         """
@@ -126,6 +136,7 @@ class Idempotency:
             if not earlier.background and not _has_ended(body):
                 await _end(await self._service.replay(scope, earlier.response_id, -1))
                 body = await self._service.retrieve(scope, earlier.response_id)
+                await self._refuse_unanswered(scope, earlier, body)
                 if not _has_ended(body):
                     raise UnavailableError("The server is shutting down. Please try again later.", retry_after=5.0)
         except NotFoundError:
@@ -150,7 +161,35 @@ class Idempotency:
                 retry=False,
             )
         request = decode_create_response(body)
-        return Earlier(record.response_id, request.stream, request.background)
+        earlier = Earlier(record.response_id, request.stream, request.background, once.key)
+        if self._service.unanswered(scope, record.response_id) or await self._cut_off(scope, earlier):
+            await store.free_idempotent(scope, once.key, record.response_id)
+            return None
+        return earlier
+
+    async def _cut_off(self, scope: Scope, earlier: Earlier) -> bool:
+        """Whether a restart has ended a response before its client could be told anything of it."""
+        if earlier.stream or earlier.background or self._service.store is None:
+            return False
+        row = await self._service.store.get_response(scope, earlier.response_id)
+        return row is not None and row.status in TERMINAL_STATUSES and _was_cut_off(row.snapshot)
+
+    async def _refuse_unanswered(self, scope: Scope, earlier: Earlier, body: bytes) -> None:
+        """Not to give the end of a response that nobody was told of, for which this request has waited.
+
+        Raises:
+            ConflictError: it is such an end.
+        """
+        store = self._service.store
+        if store is None or not _has_ended(body):
+            return
+        record = await store.find_idempotent(scope, earlier.key, time.time())
+        if record is None or record.response_id != earlier.response_id or _was_cut_off(body):
+            raise ConflictError(
+                "The first request with this idempotency key came to no answer. Please send it again.",
+                code="idempotency_unanswered",
+                retry=True,
+            )
 
     @asynccontextmanager
     async def _door(self, key: tuple[str, str]) -> AsyncGenerator[None]:
@@ -177,4 +216,9 @@ async def _end(replay: Replay) -> None:
 
 
 def _has_ended(body: bytes) -> bool:
-    return _status.decode(body).status in TERMINAL_STATUSES
+    return _end_of(body).status in TERMINAL_STATUSES
+
+
+def _was_cut_off(body: bytes) -> bool:
+    error = _end_of(body).error
+    return error is not None and error.code == RESTARTED.code

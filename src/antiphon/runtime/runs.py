@@ -136,6 +136,13 @@ class Runs:
         self._keep_task(task)
         return task
 
+    def unanswered(self, scope: Scope, response_id: str) -> bool:
+        """Whether the request for a response was answered with an error, and its idempotency key is not free yet."""
+        strays = self._takeover.strays if self._takeover is not None else None
+        return (strays is not None and strays.unanswered(scope, response_id)) or (
+            self._upkeep is not None and self._upkeep.unanswered(scope, response_id)
+        )
+
     def live_run(self, scope: Scope, response_id: str) -> Run | None:
         """The run of a stored response that is being generated here."""
         run = self._runs.get((scope.tenant, response_id))
@@ -185,7 +192,7 @@ class Runs:
         except ConflictError:
             raise
         except BaseException as error:
-            self._see_to(run, response_error(error) if isinstance(error, APIError) else None)
+            self._see_to(run, response_error(error) if isinstance(error, APIError) else None, answered=False)
             raise
 
     async def _extent(self, scope: Scope, named: str | None) -> int | None:
@@ -196,7 +203,7 @@ class Runs:
 
     def _give_up(self, run: Run) -> NoReturn:
         """Take a response back that has begun on a conversation which is another one by now."""
-        self._see_to(run, None)
+        self._see_to(run, None, answered=False)
         raise ConflictError(
             "The conversation was extended while it was read. Please try again.",
             param="conversation",
@@ -204,10 +211,10 @@ class Runs:
             retry=True,
         )
 
-    def _see_to(self, run: Run, error: ResponseError | None) -> None:
+    def _see_to(self, run: Run, error: ResponseError | None, *, answered: bool) -> None:
         """Have a row ended that runs nowhere any more."""
         if run.plan.begun and self._takeover is not None:
-            self._takeover.strays.add(run.plan.scope, run.id, error)
+            self._takeover.strays.add(run.plan.scope, run.id, error, None if answered else _key(run))
 
     async def _drive_foreground(self, run: Run) -> None:
         try:
@@ -239,8 +246,10 @@ class Runs:
     def _keep(self, run: Run) -> None:
         """What has ended is ready to be chained to; an end that the store would not take is tried again."""
         plan = run.plan
+        # Events and what is in the background were told; of the rest the client is told nothing but the error.
+        answered = plan.stream or plan.background
         if run.broken:
-            self._see_to(run, BROKEN)
+            self._see_to(run, BROKEN, answered=answered)
         if plan.store is None or run.moved:
             return
         if run.refused is None:
@@ -249,7 +258,7 @@ class Runs:
             if self._history is not None and plan.response.store and chained:
                 self._history.remember(plan.scope, run.own_turn())
         elif plan.begun and self._upkeep is not None:
-            self._upkeep.owe(plan.scope, run.finished_row())
+            self._upkeep.owe(plan.scope, run.finished_row(), None if answered else _key(run))
 
     def _keep_task(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
@@ -289,3 +298,8 @@ class Runs:
         if row is None or row.fence != run.fence or row.status in TERMINAL_STATUSES:
             run.lose()
             self._end_waiting(run)
+
+
+def _key(run: Run) -> str | None:
+    record = run.plan.idempotency
+    return record.key if record is not None else None

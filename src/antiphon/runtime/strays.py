@@ -1,7 +1,8 @@
 """Strays: responses that are this process's own in the store, and run nowhere. They are seen to when the store lets it.
 
 It comes to that where something failed half-way: a response began, and its client had left or was told that it did not;
-or it was taken over, and its end could not be written. Nobody else sees to what a living process owns.
+or it was taken over, and its end could not be written. Nobody else sees to what a living process owns. The idempotency
+key of one that no client was told of is given free first, so that the request can be sent again.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class _Stray(Struct):
     scope: Scope
     error: ResponseError | None
     until: float
+    key: str | None
 
 
 TakeOver = Callable[[Scope, str, int, ResponseError | None], Awaitable[object]]
@@ -50,13 +52,22 @@ class Strays:
         self._task: asyncio.Task[None] | None = None
         self._stopped = False
 
-    def add(self, scope: Scope, response_id: str, error: ResponseError | None) -> None:
-        """See to a response soon; it ends, if it does, as failed, or without an error as cancelled."""
+    def add(self, scope: Scope, response_id: str, error: ResponseError | None, key: str | None = None) -> None:
+        """See to a response soon; it ends, if it does, as failed, or without an error as cancelled.
+
+        `key` is its idempotency key where no client was told of it.
+        """
         if self._stopped or len(self._found) >= MOST:
             return
-        self._found.setdefault((scope.tenant, response_id), _Stray(scope, error, time.monotonic() + LATE_SECONDS))
+        stray = _Stray(scope, error, time.monotonic() + LATE_SECONDS, key)
+        self._found.setdefault((scope.tenant, response_id), stray)
         if self._task is None:
             self._task = asyncio.create_task(self._run())
+
+    def unanswered(self, scope: Scope, response_id: str) -> bool:
+        """Whether no client was told of a response, and its idempotency key may not be free yet."""
+        found = self._found.get((scope.tenant, response_id))
+        return found is not None and found.key is not None
 
     async def stop(self) -> None:
         """Stop; what is left is seen to by the next owner."""
@@ -87,6 +98,8 @@ class Strays:
         row = await self._store.get_response(stray.scope, response_id)
         if row is None:
             return time.monotonic() >= stray.until
+        if stray.key is not None:
+            await self._store.free_idempotent(stray.scope, stray.key, response_id)
         if row.status in TERMINAL_STATUSES or row.owner != self._owner:
             return True
         await self._take_over(stray.scope, response_id, row.fence, stray.error)

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections import OrderedDict
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.errors import UnavailableError
@@ -24,13 +25,19 @@ RETRY_SECONDS = 1.0
 MAX_OWED = 1_000
 
 
+class _Owed(Struct, frozen=True):
+    scope: Scope
+    finished: FinishedResponse
+    key: str | None
+
+
 class Upkeep:
     """Keeps the ends that a store would not take, tries again, and sweeps."""
 
     def __init__(self, store: Store, observer: Observer) -> None:
         self._store = store
         self._observer = observer
-        self._owed: OrderedDict[tuple[str, str], tuple[Scope, FinishedResponse]] = OrderedDict()
+        self._owed: OrderedDict[tuple[str, str], _Owed] = OrderedDict()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -44,9 +51,12 @@ class Upkeep:
             await asyncio.gather(self._task, return_exceptions=True)
             await self._pay()
 
-    def owe(self, scope: Scope, finished: FinishedResponse) -> None:
-        """Keep an end that the store would not take; the oldest of too many is left to the next start."""
-        self._owed[scope.tenant, finished.id] = (scope, finished)
+    def owe(self, scope: Scope, finished: FinishedResponse, key: str | None = None) -> None:
+        """Keep an end that the store would not take; the oldest of too many is left to the next start.
+
+        `key` is the idempotency key of a response whose client got an error instead: it is given free first.
+        """
+        self._owed[scope.tenant, finished.id] = _Owed(scope, finished, key)
         while len(self._owed) > MAX_OWED:
             self._owed.popitem(last=False)
 
@@ -56,15 +66,20 @@ class Upkeep:
         Raises:
             UnavailableError: the store still does not take it.
         """
-        finished = self.owed(scope, response_id)
-        if finished is not None:
-            await self._finish(scope, finished)
+        owed = self._owed.get((scope.tenant, response_id))
+        if owed is not None:
+            await self._finish(owed)
             self._owed.pop((scope.tenant, response_id), None)
 
     def owed(self, scope: Scope, response_id: str) -> FinishedResponse | None:
         """The end of a response that the store does not have yet."""
         found = self._owed.get((scope.tenant, response_id))
-        return found[1] if found is not None else None
+        return found.finished if found is not None else None
+
+    def unanswered(self, scope: Scope, response_id: str) -> bool:
+        """Whether its client got an error instead of it, and its idempotency key may not be free yet."""
+        found = self._owed.get((scope.tenant, response_id))
+        return found is not None and found.key is not None
 
     def owed_events(self, scope: Scope, response_id: str) -> list[EventBatch]:
         """The events of such a response that the store does not have either."""
@@ -84,9 +99,9 @@ class Upkeep:
                     self._observer.fault("the store could not be swept", error)
 
     async def _pay(self) -> None:
-        for key, (scope, finished) in list(self._owed.items()):
+        for key, owed in list(self._owed.items()):
             try:
-                await self._finish(scope, finished)
+                await self._finish(owed)
             except UnavailableError:
                 return
             except Exception as error:  # noqa: BLE001 - one that cannot be written must not keep the others back
@@ -94,7 +109,10 @@ class Upkeep:
                 continue
             self._owed.pop(key, None)
 
-    async def _finish(self, scope: Scope, finished: FinishedResponse) -> None:
+    async def _finish(self, owed: _Owed) -> None:
+        finished = owed.finished
+        if owed.key is not None:
+            await self._store.free_idempotent(owed.scope, owed.key, finished.id)
         # A write whose outcome was not known may have left some of its events there.
-        events = batches_after(finished.events, await self._store.last_sequence(scope, finished.id))
-        await self._store.finish_response(scope, replace(finished, events=events))
+        events = batches_after(finished.events, await self._store.last_sequence(owed.scope, finished.id))
+        await self._store.finish_response(owed.scope, replace(finished, events=events))

@@ -68,6 +68,12 @@ class MemoryRegisters(Registers):
         record = self._records.get((scope.tenant, key))
         return None if record is None or record.expires_at <= now else record
 
+    async def free_idempotent(self, scope: Scope, key: str, response_id: str) -> None:
+        """Forget an idempotency key, if it still stands for that response."""
+        record = self._records.get((scope.tenant, key))
+        if record is not None and record.response_id == response_id:
+            del self._records[scope.tenant, key]
+
     async def due_deliveries(
         self, now: float, hold_seconds: float, most: int, rooms: Rooms = UNBOUNDED
     ) -> list[Delivery]:

@@ -31,6 +31,11 @@ class PostgresRegisters(PostgresCore, Registers):
         rows = await self._fetch("find_idempotent", tenant=scope.tenant, key=key, now=now)
         return IdempotencyRecord(key, *rows[0]) if rows else None
 
+    async def free_idempotent(self, scope: Scope, key: str, response_id: str) -> None:
+        """Forget an idempotency key, if it still stands for that response."""
+        if storable(key, response_id):
+            await self._execute("free_idempotent", tenant=scope.tenant, key=key, response_id=response_id)
+
     async def due_deliveries(
         self, now: float, hold_seconds: float, most: int, rooms: Rooms = UNBOUNDED
     ) -> list[Delivery]:

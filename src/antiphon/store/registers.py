@@ -21,6 +21,10 @@ class Registers(ABC):
         """The record of an idempotency key that has not expired; `now` in seconds since the epoch."""
 
     @abstractmethod
+    async def free_idempotent(self, scope: Scope, key: str, response_id: str) -> None:
+        """Forget an idempotency key, if it still stands for that response."""
+
+    @abstractmethod
     async def due_deliveries(
         self, now: float, hold_seconds: float, most: int, rooms: Rooms = UNBOUNDED
     ) -> list[Delivery]:

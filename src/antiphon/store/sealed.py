@@ -255,6 +255,10 @@ class SealedStore(SealedFiles, Store):
         data_key = await self._keys.find(scope.tenant)
         return replace(found, digest=open_sealed(data_key, IDEMPOTENCY, key, found.digest))
 
+    async def free_idempotent(self, scope: Scope, key: str, response_id: str) -> None:
+        """Forget an idempotency key, if it still stands for that response."""
+        await self.inner.free_idempotent(scope, key, response_id)
+
     async def due_deliveries(
         self, now: float, hold_seconds: float, most: int, rooms: Rooms = UNBOUNDED
     ) -> list[Delivery]:

@@ -30,6 +30,14 @@ class SQLiteRegisters(SQLiteFiles, Registers):
         found = self._read("find_idempotent", {"tenant": scope.tenant, "key": key, "now": now})
         return IdempotencyRecord(key, *found[0]) if found else None
 
+    async def free_idempotent(self, scope: Scope, key: str, response_id: str) -> None:
+        """Forget an idempotency key, if it still stands for that response.
+
+        Raises:
+            UnavailableError: it cannot be written now.
+        """
+        await self._write(lambda: self._changed("free_idempotent", scope.tenant, key, response_id))
+
     async def due_deliveries(
         self, now: float, hold_seconds: float, most: int, rooms: Rooms = UNBOUNDED
     ) -> list[Delivery]:

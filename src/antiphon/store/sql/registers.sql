@@ -8,6 +8,10 @@ SELECT digest, response_id, expires_at FROM idempotency WHERE tenant = :tenant A
 -- Keeps the record of an idempotency key, in place of one that has expired.
 INSERT OR REPLACE INTO idempotency (tenant, key, digest, response_id, expires_at) VALUES (?, ?, ?, ?, ?);
 
+-- name: free_idempotent
+-- Removes the record of an idempotency key that stands for a response.
+DELETE FROM idempotency WHERE tenant = ? AND key = ? AND response_id = ?;
+
 -- name: expire_idempotent
 -- Removes some of the records whose time is up.
 DELETE FROM idempotency WHERE (tenant, key) IN (

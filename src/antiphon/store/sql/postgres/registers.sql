@@ -4,6 +4,10 @@
 -- The record of an idempotency key that has not expired.
 SELECT digest, response_id, expires_at FROM idempotency WHERE tenant = :tenant AND key = :key AND expires_at > :now;
 
+-- name: free_idempotent
+-- Removes the record of an idempotency key that stands for a response.
+DELETE FROM idempotency WHERE tenant = :tenant AND key = :key AND response_id = :response_id;
+
 -- name: expire_idempotent
 -- Removes some of the idempotency records whose time is up.
 DELETE FROM idempotency WHERE (tenant, key) IN (
