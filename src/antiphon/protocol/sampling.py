@@ -6,7 +6,9 @@ that vLLM and mlxcel have for the same thing are taken too.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Annotated, Any, Final
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -92,6 +94,12 @@ class SamplingFields(Struct):
     reasoning_budget_tokens: Budget | None = None
 
 
+_BUDGETS: Final = ("thinking_budget", "thinking_budget_tokens", "thinking_token_budget", "reasoning_budget_tokens")
+_NO_SAMPLERS: Final = Samplers()
+_samplers_given: Callable[[SamplingFields], tuple[Any, ...]] = attrgetter(*Samplers.__struct_fields__)
+_budgets_given: Callable[[SamplingFields], tuple[int | None, ...]] = attrgetter(*_BUDGETS)
+
+
 def samplers_of(body: SamplingFields) -> tuple[float | None, Samplers]:
     """The repeat penalty, which has two names, and the other fields.
 
@@ -107,7 +115,10 @@ def samplers_of(body: SamplingFields) -> tuple[float | None, Samplers]:
                 code="invalid_value",
             )
         penalty = body.repetition_penalty
-    values = {name: getattr(body, name) for name in Samplers.__struct_fields__}
+    given = _samplers_given(body)
+    if given.count(None) == len(given):
+        return penalty, _NO_SAMPLERS
+    values = dict(zip(Samplers.__struct_fields__, given, strict=True))
     for name in ("repeat_last_n", "dry_penalty_last_n"):
         # llama.cpp takes -1 on its command line only.
         values[name] = MAX_WINDOW if values[name] == -1 else values[name]
@@ -127,8 +138,7 @@ def budget_of(body: SamplingFields) -> int | None:
         InvalidRequestError: two of the names say different things.
     """
     budget: int | None = None
-    for name in ("thinking_budget", "thinking_budget_tokens", "thinking_token_budget", "reasoning_budget_tokens"):
-        given: int | None = getattr(body, name)
+    for name, given in zip(_BUDGETS, _budgets_given(body), strict=True):
         if given is not None and budget not in (None, given):
             raise InvalidRequestError(
                 f"'{name}' says another budget of thinking than another field: give one of them.",
