@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from requirements_driver import DRIVER_DECODE, DRIVER_ENCODE, DRIVER_STREAM
 from requirements_upkeep import UPKEEP
+from requirements_upstream import UPSTREAMS
 from support.requirement import Requirement
 
 __all__ = ["REQUIREMENTS", "Requirement"]
@@ -2803,6 +2804,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *ATTACKS,
     *RULES,
     *UPKEEP,
+    *UPSTREAMS,
     *DRIVER_ENCODE,
     *DRIVER_DECODE,
     *DRIVER_STREAM,

@@ -64,6 +64,7 @@ HEADINGS: Mapping[str, str] = {
     "PROBE": "What is enforced",
     "RULES": "The API",
     "UPKEEP": "Fair shares and care",
+    "UPSTREAMS": "Upstreams",
     "MEDIA": "Documents and images",
     "DRIVER_ENCODE": "The driver",
     "DRIVER_DECODE": "The driver",
@@ -98,6 +99,7 @@ EXAMPLES: Mapping[str, str] = {
     "Beside Responses": "chat and text completions, embeddings, tokenize and detokenize on the same core",
     "Attacks": "hostile schemas, grammars, templates and numbers on a running server, each in two seconds",
     "Fair shares and care": "an endpoint that hangs holds up no other; what is sent again gets a true answer",
+    "Upstreams": "any chat-completions endpoint as a model: calls and thinking in every shape, faults as `failed`",
     "Florence-2": "labels, boxes, corners and outlines in pixels, whatever the model generates",
     "The driver": "contexts to requests, answers and streams of any endpoint to one response, by rule",
 }

@@ -174,9 +174,9 @@ class Assembler:
         if stop is None:
             raise LookupError("the turn has not stopped")
         usage = usage_of(Stop(stop.reason, added(self._spent, stop.usage)))
-        if stop.reason == "length":
+        if stop.cut:
             self._cut()
-            self._log.incomplete("max_output_tokens", usage)
+            self._log.incomplete("max_output_tokens" if stop.reason == "length" else stop.reason, usage)
             return
         if self._output_index < 0:
             self._begin_text()

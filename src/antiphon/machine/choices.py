@@ -59,9 +59,9 @@ class Choices(ABC):
         self._after = b'],"usage":null}' if include_usage else b"]}"
 
     @property
-    def cut(self) -> bool:
-        """Whether a limit cut one of the turns."""
-        return any(stop is not None and stop.reason == "length" for stop in self.stops)
+    def cut_by(self) -> str | None:
+        """What cut the first of the turns that were cut: `length` or `content_filter`."""
+        return next((stop.reason for stop in self.stops if stop is not None and stop.cut), None)
 
     @property
     def usage(self) -> Usage:

@@ -202,7 +202,7 @@ class CallRouter:
                 if self._reader is not None and isinstance(delta, ToolCallDelta):
                     routed += self._reader.feed(delta.text)
                 elif not (isinstance(delta, TextDelta) and not delta.text and not delta.logprobs):
-                    self._end(routed, cut=isinstance(delta, Stop) and delta.reason == "length")
+                    self._end(routed, cut=isinstance(delta, Stop) and delta.cut)
                     self._begin(delta, routed)
         except MalformedError:
             self.fault = EngineError(f"The model called '{self._name}' with arguments that this tool does not take.")

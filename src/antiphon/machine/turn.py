@@ -1,6 +1,6 @@
 """What follows a turn: another one after tools that run here, the client's word, or the end. Pure.
 
-Rule 1: a turn that a limit cut is the last one, and runs nothing.
+Rule 1: a turn that a limit or a filter cut is the last one, and runs nothing.
 Rule 2: calls of tools that run here are run, whatever else the turn called.
 Rule 3: where the turn called a tool of the client's, the client has the word; else the model goes on with the outputs.
 
@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
+from antiphon.machine.deltas import CUT_REASONS
 from antiphon.protocol.items import CustomToolCall, FunctionCall, RawItem
 
 __all__ = ["Progress", "Step", "all_calls_here", "calls_here", "next_step", "progress", "waits_for_client"]
@@ -65,7 +66,7 @@ def calls_here(items: Sequence[Any]) -> list[dict[str, Any]]:
 
 def next_step(items: Sequence[Any], reason: str) -> Step:
     """What follows a turn with these items that stopped for that reason."""
-    if reason == "length" or not calls_here(items):
+    if reason in CUT_REASONS or not calls_here(items):
         return Step.FINISH
     return Step.WAIT if any(waits_for_client(item) for item in items) else Step.CONTINUE
 

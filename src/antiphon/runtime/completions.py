@@ -141,8 +141,8 @@ class CompletionRun:
             status = "cancelled"
         elif self.refused is not None:
             status, reason = "failed", self.refused.code
-        elif self._choices.cut:
-            status, reason = "incomplete", "max_output_tokens"
+        elif (cut := self._choices.cut_by) is not None:
+            status, reason = "incomplete", "max_output_tokens" if cut == "length" else cut
         usage = self._choices.usage
         elapsed = time.monotonic() - self._started_at
         self._service.observer.response_ended(self._engine.name, status, reason, usage, elapsed)

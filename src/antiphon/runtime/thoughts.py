@@ -123,8 +123,8 @@ class Summaries:
 
 def _ends_thinking(delta: Routed) -> bool:
     if isinstance(delta, Stop):
-        # Thinking that a limit cut is not summarized.
-        return delta.reason != "length"
+        # Thinking that was cut is not summarized.
+        return not delta.cut
     if isinstance(delta, TextDelta):
         return bool(delta.text or delta.logprobs)
     return not isinstance(delta, ReasoningDelta | ToolCallDelta)

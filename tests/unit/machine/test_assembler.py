@@ -80,6 +80,15 @@ def test_the_token_limit_gives_incomplete_also_inside_thinking_and_calls(program
     assert log.frames[-1].startswith(b"event: response.incomplete\n")
 
 
+@pytest.mark.requirement("machine:content-filter")
+@pytest.mark.parametrize("program", [[TextDelta("cut")], [ToolCallStart("f"), ToolCallDelta('{"a')], []])
+def test_what_a_filter_cut_is_incomplete_for_that_reason(program):
+    log = run_program([program], "content_filter")
+    assert log.response.status == "incomplete"
+    assert log.response.output[-1].status == "incomplete"
+    assert log.response.incomplete_details.reason == "content_filter"
+
+
 @pytest.mark.requirement("machine:empty-answer")
 def test_a_turn_without_any_output_is_a_message_with_empty_text():
     log = run_program([], "stop")

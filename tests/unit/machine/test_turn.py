@@ -14,7 +14,7 @@ SHELL = {"type": "shell_call", "call_id": "c"}
 TEXT, CALL = Message("assistant", "a"), FunctionCall("c", "f", "{}")
 
 
-@pytest.mark.requirement("tools:rounds")
+@pytest.mark.requirement("tools:rounds", "machine:content-filter")
 @pytest.mark.parametrize(
     ("items", "reason", "step"),
     [
@@ -29,6 +29,7 @@ TEXT, CALL = Message("assistant", "a"), FunctionCall("c", "f", "{}")
         ([SHELL, SEARCH], "stop", Step.WAIT),
         ([CLIENTS, SEARCH], "stop", Step.WAIT),
         ([SEARCH], "length", Step.FINISH),
+        ([SEARCH], "content_filter", Step.FINISH),
         ([SEARCH, FOUND], "stop", Step.FINISH),
     ],
 )

@@ -1,0 +1,296 @@
+"""From the events of a streamed chat completion to deltas, whichever server wrote them. Pure.
+
+Rule 1: what the deltas add up to does not depend on how the bytes were cut, nor on whether events came one at a time.
+Rule 2: deltas follow one another. While a call is told, pieces of a later call, and text, wait until its arguments are
+complete JSON; at the end all of it is told in the order in which it began.
+Rule 3: a turn ends by its finish reason, or by `[DONE]`; bytes that end before both are a failure.
+Rule 4: thinking is what comes under its own name, or between markers at the start of the text.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, cast
+
+from msgspec import Struct
+
+from antiphon.engines.upstream.calls import LEGACY_INDEX, Call, Calls
+from antiphon.engines.upstream.usage import UsageCount
+from antiphon.engines.upstream.wire import CallPiece, ChoicePiece, Chunk, LogprobPieces, Piece, decode_chunk
+from antiphon.engines.upstream.words import INVALID, told_words, upstream_fault
+from antiphon.errors import EngineError
+from antiphon.machine.deltas import Delta, ReasoningDelta, RefusalDelta, Stop, TextDelta
+from antiphon.machine.reasoning import CLOSE_MARKER, OPEN_MARKER, ReasoningSplitter
+from antiphon.protocol.parts import Logprob, TopLogprob
+
+__all__ = ["ChatDecoder", "Reading"]
+
+_DONE: Final = "[DONE]"
+_ERROR: Final = "error"
+_CUTS: Final = {"length": "length", "max_tokens": "length", "content_filter": "content_filter"}
+_FAILURES: Final = frozenset({"error", "abort", "aborted", "cancelled"})
+
+
+class Reading(Struct, frozen=True):
+    """How a turn is to be read.
+
+    `tools` are the tools that were declared, each with whether it is a custom one. `one_call` keeps the first call
+    only. `tags` says whether thinking may stand in the text, `primed` that the text begins inside it.
+    """
+
+    input_tokens: int
+    tools: Mapping[str, bool] = {}
+    one_call: bool = False
+    logprobs: bool = False
+    tags: bool = True
+    primed: bool = False
+    markers: tuple[str, str] = (OPEN_MARKER, CLOSE_MARKER)
+
+
+class ChatDecoder:
+    """Decodes one turn: events go in, deltas come out, the last of them a `Stop`."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._usage = UsageCount(reading.input_tokens)
+        self._calls = Calls(reading.tools)
+        self._begun = 0
+        self._told: Call | None = None
+        self._waiting: deque[Call | Delta] = deque()
+        self._out: list[Delta] = []
+        self._splitter: ReasoningSplitter | None = None
+        if reading.tags:
+            self._splitter = ReasoningSplitter(*reading.markers, primed=reading.primed)
+        self._logprobs: list[Logprob] = []
+        self._after_thinking = self._thought = False
+        self._blank: str | None = ""
+        self._finish: str | None = None
+        self.done = False
+        """Whether the `Stop` was given."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the upstream has said how the turn ends; only usage may follow."""
+        return self._finish is not None
+
+    def feed(self, data: str, event: str = "message") -> list[Delta]:
+        """The deltas of one event.
+
+        Raises:
+            EngineError: the upstream failed, or the event is no part of a chat completion.
+        """
+        if self.done:
+            return []
+        if data.strip() == _DONE:
+            return self._stop(self._finish or "stop")
+        chunk = decode_chunk(data)
+        if event == _ERROR and (chunk is None or not chunk.error):
+            raise upstream_fault(told_words(data) if chunk is None else _fields(chunk))
+        if chunk is None:
+            raise EngineError("The upstream sent what is no part of a chat completion.", code=INVALID)
+        if chunk.error:
+            raise upstream_fault(chunk.error)
+        if chunk.object == _ERROR:
+            raise upstream_fault(_fields(chunk))
+        self._usage.tell(chunk.usage, chunk.timings)
+        for choice in chunk.choices or ():
+            if not choice.index:
+                self._choice(choice)
+        return self._taken()
+
+    def end(self) -> list[Delta]:
+        """The last deltas, at the end of the bytes.
+
+        Raises:
+            EngineError: the turn had not ended.
+        """
+        if self.done:
+            return []
+        if self._finish is None:
+            raise EngineError("The upstream ended in the middle of its answer.", code="upstream_cut")
+        return self._stop(self._finish)
+
+    def _choice(self, choice: ChoicePiece) -> None:
+        piece = choice.delta or choice.message
+        if choice.logprobs is not None and self._reading.logprobs:
+            self._logprobs += _logprobs(choice.logprobs)
+        if piece is not None:
+            self._piece(piece)
+        reason = choice.finish_reason
+        if reason in _FAILURES:
+            raise EngineError(f"The upstream ended its answer with '{told_words(str(reason))}'.", code="upstream_error")
+        if reason:
+            self._finish = _CUTS.get(reason, "stop")
+
+    def _piece(self, piece: Piece) -> None:
+        thought = _text_of(piece.reasoning_content) or _text_of(piece.reasoning)
+        if thought:
+            self._think(thought)
+        if isinstance(piece.content, str):
+            self._say(piece.content)
+        else:
+            for part in piece.content or ():
+                self._part(part)
+        if piece.refusal:
+            self._usage.saw(piece.refusal)
+            self._put(RefusalDelta(piece.refusal))
+        pieces = list(piece.tool_calls or ())
+        if piece.function_call is not None:
+            pieces.append(CallPiece(LEGACY_INDEX, None, piece.function_call))
+        if pieces:
+            self._call(pieces)
+
+    def _part(self, part: Any) -> None:
+        if isinstance(part, str):
+            self._say(part)
+        if not isinstance(part, dict):
+            return
+        fields = cast("dict[str, Any]", part)
+        kind = fields.get("type")
+        if kind == "thinking":
+            self._think(_text_of(fields.get("thinking")))
+        elif kind == "refusal":
+            self._piece(Piece(refusal=_text_of(fields.get("refusal"))))
+        elif kind in (None, "text", "output_text"):
+            self._say(_text_of(fields.get("text")))
+
+    def _think(self, text: str) -> None:
+        """Thinking under a name of its own; where that comes, none stands in the text."""
+        self._end_tags()
+        self._after_thinking = True
+        if not self._thought:
+            text = text.lstrip()
+        if text:
+            self._thought = True
+            self._usage.saw(text, thinking=True)
+            self._put(ReasoningDelta(text))
+
+    def _say(self, text: str) -> None:
+        if self._after_thinking:
+            # Whitespace after thinking is no part of the answer (M16).
+            text = text.lstrip()
+            self._after_thinking = not text
+        if not text:
+            return
+        if self._splitter is None:
+            self._usage.saw(text)
+            self._text(text)
+            return
+        self._usage.saw(text, thinking=self._splitter.thinking)
+        self._put_split(self._splitter.feed(text))
+
+    def _put_split(self, deltas: Iterable[ReasoningDelta | TextDelta]) -> None:
+        for delta in deltas:
+            if isinstance(delta, TextDelta):
+                self._text(delta.text)
+            else:
+                self._logprobs.clear()
+                self._put(delta)
+
+    def _text(self, text: str) -> None:
+        """Text, but blank text only with what follows it: beside calls it says nothing."""
+        if self._blank is not None:
+            text, self._blank = self._blank + text, None
+            if not text.strip():
+                self._blank = text
+                return
+        self._put(TextDelta(text, self._with_logprobs()))
+
+    def _end_tags(self) -> None:
+        splitter, self._splitter = self._splitter, None
+        if splitter is not None:
+            self._put_split(splitter.finish())
+
+    def _with_logprobs(self) -> list[Logprob] | None:
+        if not self._reading.logprobs:
+            return None
+        logprobs, self._logprobs = self._logprobs, []
+        return logprobs
+
+    def _call(self, pieces: list[CallPiece]) -> None:
+        self._end_tags()
+        self._blank = ""
+        for piece in pieces:
+            if piece.function is not None and piece.function.arguments:
+                self._usage.saw(str(piece.function.arguments))
+        for call in self._calls.add(pieces):
+            self._begun += 1
+            if self._begun == 1 or not self._reading.one_call:
+                self._waiting.append(call)
+        self._advance()
+
+    def _put(self, delta: Delta) -> None:
+        self._waiting.append(delta)
+        self._advance()
+
+    def _advance(self) -> None:
+        """Tell what can be told (rule 2)."""
+        while True:
+            call = self._told
+            if call is not None:
+                self._out += call.take()
+                if not self._waiting or not call.whole:
+                    return
+                self._out += call.close()
+                self._told = None
+            if not self._waiting:
+                return
+            self._next()
+
+    def _next(self) -> None:
+        first = self._waiting.popleft()
+        if isinstance(first, Call):
+            self._told = first
+        else:
+            self._out.append(first)
+
+    def _stop(self, reason: str) -> list[Delta]:
+        self._end_tags()
+        if self._blank and not self._begun:
+            self._put(TextDelta(self._blank, self._with_logprobs()))
+        stop = Stop(reason, self._usage.used())
+        while self._told is not None or self._waiting:
+            if self._told is not None:
+                self._out += self._told.close(cut=stop.cut)
+                self._told = None
+            if self._waiting:
+                self._next()
+        self._out.append(stop)
+        self.done = True
+        return self._taken()
+
+    def _taken(self) -> list[Delta]:
+        out, self._out = self._out, []
+        return out
+
+
+def _fields(chunk: Chunk) -> dict[str, Any]:
+    return {"message": chunk.message, "code": chunk.code, "type": chunk.type}
+
+
+def _text_of(value: Any) -> str:
+    """The text of a field that is one, or a list of parts."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return "".join(_text_of(part) for part in cast("list[Any]", value))
+    if isinstance(value, dict):
+        return _text_of(cast("dict[str, Any]", value).get("text"))
+    return ""
+
+
+def _logprobs(pieces: LogprobPieces) -> list[Logprob]:
+    return [
+        Logprob(
+            piece.token,
+            _bytes(piece.token, piece.bytes),
+            piece.logprob,
+            [TopLogprob(top.token, _bytes(top.token, top.bytes), top.logprob) for top in piece.top_logprobs or ()],
+        )
+        for piece in pieces.content or ()
+    ]
+
+
+def _bytes(token: str, given: list[int] | None) -> list[int]:
+    return list(token.encode(errors="replace")) if given is None else given

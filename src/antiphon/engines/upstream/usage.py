@@ -1,0 +1,71 @@
+"""The tokens of an upstream's turn: as it counts them, else as well as they can be told from here. Pure.
+
+Usage may come once, or in each chunk and grow. What an upstream does not tell is an estimate: a token for each piece
+that it sent, or for each four bytes, whichever is more.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from antiphon.engines.upstream.wire import Timings, UsagePiece
+from antiphon.machine.deltas import TokenUsage
+
+__all__ = ["UsageCount", "estimated_tokens"]
+
+_BYTES_A_TOKEN: Final = 4
+
+
+def estimated_tokens(text: str) -> int:
+    """Tokens of a text, by its bytes."""
+    return -(-len(text.encode(errors="replace")) // _BYTES_A_TOKEN)
+
+
+class UsageCount:
+    """Counts one turn; `input_tokens` is the estimate for its prompt."""
+
+    def __init__(self, input_tokens: int) -> None:
+        self._input = input_tokens
+        self._told: UsagePiece | None = None
+        self._timings: Timings | None = None
+        self._pieces = self._thoughts = 0
+        self._tokens = self._thinking = 0
+
+    def tell(self, usage: UsagePiece | None, timings: Timings | None) -> None:
+        """What the upstream says; the last word stands."""
+        if usage is not None and (usage.prompt_tokens is not None or usage.completion_tokens is not None):
+            self._told = usage
+        self._timings = timings or self._timings
+
+    def saw(self, text: str, *, thinking: bool = False) -> None:
+        """A piece of what was generated."""
+        tokens = estimated_tokens(text)
+        self._pieces += 1
+        self._tokens += tokens
+        if thinking:
+            self._thoughts += 1
+            self._thinking += tokens
+
+    def used(self) -> TokenUsage:
+        """The tokens of the turn."""
+        told, timings = self._told or UsagePiece(), self._timings or Timings()
+        cached = _first(
+            told.prompt_tokens_details.cached_tokens if told.prompt_tokens_details is not None else None,
+            told.prompt_cache_hit_tokens,
+            timings.cache_n,
+            0,
+        )
+        read = None if timings.prompt_n is None else timings.prompt_n + (timings.cache_n or 0)
+        given = _first(told.prompt_tokens, read, self._input)
+        drawn = _first(told.completion_tokens, timings.predicted_n, max(self._pieces, self._tokens))
+        thought = _first(
+            told.completion_tokens_details.reasoning_tokens if told.completion_tokens_details is not None else None,
+            told.reasoning_tokens,
+            max(self._thoughts, self._thinking),
+        )
+        return TokenUsage(given, drawn, cached_tokens=min(cached, given), reasoning_tokens=min(thought, drawn))
+
+
+def _first(*counts: int | None) -> int:
+    """The first count that is told and makes sense."""
+    return next(count for count in counts if count is not None and count >= 0)

@@ -1,0 +1,176 @@
+"""What an upstream's chat completion looks like, in every shape that servers send it. Unknown fields are ignored.
+
+Each field may be missing or null. Where servers disagree about a type, it is read by hand.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+__all__ = [
+    "CallPiece",
+    "ChoicePiece",
+    "Chunk",
+    "FunctionPiece",
+    "LogprobPiece",
+    "Models",
+    "Piece",
+    "Timings",
+    "TokenDetails",
+    "UsagePiece",
+    "decode_chunk",
+    "decode_models",
+]
+
+
+class FunctionPiece(Struct):
+    """A part of a call; `arguments` is text, or an object where a server does not write it as text."""
+
+    name: str | None = None
+    arguments: Any = None
+
+
+class CallPiece(Struct):
+    """A part of one of several calls."""
+
+    index: int | None = None
+    id: str | None = None
+    function: FunctionPiece | None = None
+
+
+class TopLogprobPiece(Struct):
+    """An alternative token."""
+
+    token: str
+    logprob: float
+    bytes: list[int] | None = None
+
+
+class LogprobPiece(Struct):
+    """A token of the text."""
+
+    token: str
+    logprob: float
+    bytes: list[int] | None = None
+    top_logprobs: list[TopLogprobPiece] | None = None
+
+
+class LogprobPieces(Struct):
+    """The tokens of a piece of text."""
+
+    content: list[LogprobPiece] | None = None
+
+
+class Piece(Struct):
+    """A part of an answer, or the whole of it: text, or a list of typed parts."""
+
+    content: str | list[Any] | None = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+    refusal: str | None = None
+    tool_calls: list[CallPiece] | None = None
+    function_call: FunctionPiece | None = None
+
+
+class ChoicePiece(Struct):
+    """A part of one of the answers."""
+
+    index: int | None = None
+    delta: Piece | None = None
+    message: Piece | None = None
+    finish_reason: str | None = None
+    logprobs: LogprobPieces | None = None
+
+
+class TokenDetails(Struct):
+    """Tokens among those that a usage counts."""
+
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+class UsagePiece(Struct):
+    """Tokens so far. DeepSeek and SGLang have names of their own for two of them."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: TokenDetails | None = None
+    completion_tokens_details: TokenDetails | None = None
+    prompt_cache_hit_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+class Timings(Struct):
+    """llama.cpp's count of tokens: those of the prompt that were cached, those that were read, and those drawn."""
+
+    cache_n: int | None = None
+    prompt_n: int | None = None
+    predicted_n: int | None = None
+
+
+class Chunk(Struct):
+    """One event of a stream, or a whole completion; an error may stand in its place."""
+
+    choices: list[ChoicePiece] | None = None
+    usage: UsagePiece | None = None
+    timings: Timings | None = None
+    object: str | None = None
+    error: Any = None
+    message: Any = None
+    code: Any = None
+    type: Any = None
+
+
+class ModelMeta(Struct):
+    """What llama.cpp says of a model."""
+
+    n_ctx: int | None = None
+    n_ctx_train: int | None = None
+
+
+class ListedModel(Struct):
+    """A model of `/v1/models`, with the names that servers have for the length of its context."""
+
+    id: str = ""
+    max_model_len: int | None = None
+    context_length: int | None = None
+    context_window: int | None = None
+    max_context_length: int | None = None
+    meta: ModelMeta | None = None
+
+    @property
+    def context(self) -> int | None:
+        """Its context in tokens, where it is told."""
+        told = [self.max_model_len, self.context_length, self.context_window, self.max_context_length]
+        if self.meta is not None:
+            told += [self.meta.n_ctx, self.meta.n_ctx_train]
+        return next((length for length in told if length is not None and length > 0), None)
+
+
+class Models(Struct):
+    """The answer of `/v1/models`."""
+
+    data: list[ListedModel] | None = None
+
+
+_chunk = msgspec.json.Decoder(Chunk, strict=False)
+_models = msgspec.json.Decoder(Models, strict=False)
+
+
+def decode_chunk(data: str | bytes) -> Chunk | None:
+    """The chunk that an event holds; None where it is none."""
+    try:
+        return _chunk.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def decode_models(data: bytes) -> Models:
+    """The list of models; an empty one where it cannot be read."""
+    try:
+        return _models.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Models()
