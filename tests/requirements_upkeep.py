@@ -10,6 +10,12 @@ R = Requirement
 
 UPKEEP: tuple[Requirement, ...] = (
     R("store:deliveries:endpoints", "operations C1", "Webhooks of one endpoint are not in the way of another's."),
+    R("store:events:some", "issue 3, Durable log", "The events of a response can be read some batches at a time."),
+    R(
+        "replay:bounded",
+        "issue 3, Durable log",
+        "However long a log is, its reader holds some batches of it at a time.",
+    ),
     R("store:idempotency:free", "operations C1", "A key is given free only by the response that it stands for."),
     R(
         "idempotency:free",

@@ -9,7 +9,10 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-__all__ = ["Frames", "LiveLog"]
+__all__ = ["MOST_AT_ONCE", "Frames", "LiveLog"]
+
+MOST_AT_ONCE = 1024
+"""Frames that a reader takes at once, so that one which comes late does not hold the whole log."""
 
 LEAST_ROOM = 16
 """So many futures may lie in a log before those that nobody waits for are looked for."""
@@ -52,8 +55,8 @@ class LiveLog:
         self._wake()
 
     def slice(self, start: int) -> list[bytes]:
-        """The published frames from number `start` on."""
-        return self.log.frames[start : self.published]
+        """The published frames from number `start` on, or the first of many."""
+        return self.log.frames[start : min(self.published, start + MOST_AT_ONCE)]
 
     def wait(self) -> asyncio.Future[None]:
         """A future that is done at the next `publish` or `close`, or when a reader sets it itself."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 
 from msgspec import Struct
 
@@ -12,7 +13,7 @@ from antiphon.runtime.bells import Bells
 from antiphon.runtime.live import LiveLog
 from antiphon.runtime.recovery import RESTARTED
 from antiphon.runtime.runner import Run
-from antiphon.runtime.tail import stored_tail
+from antiphon.runtime.tail import stored_batches, stored_tail
 from antiphon.runtime.upkeep import Upkeep
 from antiphon.store.base import EventBatch, Scope, Store, StoredResponse
 
@@ -100,5 +101,8 @@ class Replays:
         self, scope: Scope, response_id: str, after: int, owed: list[EventBatch]
     ) -> AsyncGenerator[list[EventBatch]]:
         """The stored batches, then those that the store does not have yet."""
-        yield await self._store.events(scope, response_id, after)
+        async with aclosing(stored_batches(self._store, scope, response_id, after)) as found:
+            async for batches in found:
+                after = batches[-1].last_sequence
+                yield batches
         yield [batch for batch in owed if batch.last_sequence > after]

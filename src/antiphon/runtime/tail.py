@@ -7,15 +7,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 
 from antiphon.protocol.response import TERMINAL_STATUSES
 from antiphon.runtime.bells import Bells
 from antiphon.store.base import EventBatch, Scope, Store
 
-__all__ = ["stored_tail"]
+__all__ = ["BATCHES_A_STEP", "stored_batches", "stored_tail"]
 
 POLL_SECONDS = 0.2
 """A ring can be missed, so a reader looks by itself this often."""
+
+BATCHES_A_STEP = 32
+"""Batches of events that a reader holds at once, however long the log is."""
+
+
+async def stored_batches(store: Store, scope: Scope, response_id: str, after: int) -> AsyncGenerator[list[EventBatch]]:
+    """The batches with events after a number that are there, some at a time; they may begin before it."""
+    while batches := await store.events(scope, response_id, after, BATCHES_A_STEP):
+        yield batches
+        if len(batches) < BATCHES_A_STEP:
+            return
+        after = batches[-1].last_sequence
 
 
 async def stored_tail(
@@ -36,16 +49,18 @@ async def stored_tail(
     while True:
         # First the state, then the events: all events of what has ended by now are there.
         row = await store.get_response(scope, response_id)
-        batches = await store.events(scope, response_id, after)
-        if batches:
-            after = batches[-1].last_sequence
-            heard = time.monotonic()
-            yield batches
+        silent = True
+        async with aclosing(stored_batches(store, scope, response_id, after)) as found:
+            async for batches in found:
+                after = batches[-1].last_sequence
+                silent = False
+                yield batches
+                heard = time.monotonic()
         if row is None or stopped():
             return
         if row.status in TERMINAL_STATUSES:
             return
-        if not batches:
+        if silent:
             await bells.wait(scope.tenant, response_id, POLL_SECONDS)
             if time.monotonic() - heard >= silence_seconds:
                 heard = time.monotonic()

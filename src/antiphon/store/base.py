@@ -158,8 +158,13 @@ class ResponseStore(ABC):
         """
 
     @abstractmethod
-    async def events(self, scope: Scope, response_id: str, after: int = -1) -> list[EventBatch]:
-        """The batches of a response that hold events after that number, in order; empty where there are none."""
+    async def events(
+        self, scope: Scope, response_id: str, after: int = -1, most: int | None = None
+    ) -> list[EventBatch]:
+        """The batches of a response that hold events after that number, in order; empty where there are none.
+
+        With `most` only the first so many of them: a log may be longer than what one reader should hold.
+        """
 
     @abstractmethod
     async def last_sequence(self, scope: Scope, response_id: str) -> int:

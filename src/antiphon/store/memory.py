@@ -203,12 +203,15 @@ class MemoryStore(MemoryConversations, MemoryRegisters, MemoryFiles, Store):
             found.update((item.key[1], None) for item in items)
         return list(found)
 
-    async def events(self, scope: Scope, response_id: str, after: int = -1) -> list[EventBatch]:
+    async def events(
+        self, scope: Scope, response_id: str, after: int = -1, most: int | None = None
+    ) -> list[EventBatch]:
         """The batches of a response that hold events after that number."""
         row = self._live_row(scope, response_id)
         if row is None:
             return []
-        return row.batches[bisect_right(row.batches, after, key=lambda batch: batch.last_sequence) :]
+        first = bisect_right(row.batches, after, key=lambda batch: batch.last_sequence)
+        return row.batches[first : None if most is None else first + most]
 
     async def last_sequence(self, scope: Scope, response_id: str) -> int:
         """The number of the last stored event of a response; -1 where there is none."""

@@ -158,11 +158,14 @@ class PostgresResponses(PostgresLimits, ResponseStore):
         rows = await self._fetch("chain_item_ids", tenant=scope.tenant, id=response_id, now=self._clock())
         return list(dict.fromkeys(row[0] for row in rows))
 
-    async def events(self, scope: Scope, response_id: str, after: int = -1) -> list[EventBatch]:
+    async def events(
+        self, scope: Scope, response_id: str, after: int = -1, most: int | None = None
+    ) -> list[EventBatch]:
         """The batches of a response that hold events after that number."""
         if not storable(response_id):
             return []
-        rows = await self._fetch("events", tenant=scope.tenant, id=response_id, after=after, now=self._clock())
+        names: dict[str, object] = {"tenant": scope.tenant, "id": response_id, "after": after, "most": most}
+        rows = await self._fetch("events", **names, now=self._clock())
         return [EventBatch(first, body, unpack_offsets(offsets), drawn or b"") for first, body, offsets, drawn in rows]
 
     async def last_sequence(self, scope: Scope, response_id: str) -> int:

@@ -173,9 +173,11 @@ class SealedStore(SealedFiles, Store):
         """The ids of the items that a response was made from, oldest first."""
         return await self.inner.input_item_ids(scope, response_id)
 
-    async def events(self, scope: Scope, response_id: str, after: int = -1) -> list[EventBatch]:
+    async def events(
+        self, scope: Scope, response_id: str, after: int = -1, most: int | None = None
+    ) -> list[EventBatch]:
         """The batches of a response that hold events after that number, in order."""
-        batches = await self.inner.events(scope, response_id, after)
+        batches = await self.inner.events(scope, response_id, after, most)
         if not batches:
             return batches
         key = await self._keys.find(scope.tenant)

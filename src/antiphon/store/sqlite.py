@@ -171,19 +171,21 @@ class SQLiteStore(SQLiteConversations, SQLiteRegisters, Store):
                 found[item_id] = None
         return list(found)
 
-    async def events(self, scope: Scope, response_id: str, after: int = -1) -> list[EventBatch]:
+    async def events(
+        self, scope: Scope, response_id: str, after: int = -1, most: int | None = None
+    ) -> list[EventBatch]:
         """The batches of a response that hold events after that number."""
         parameters = self._of_response(scope, response_id)
-        parameters.update(after=after, most=_BATCHES_A_READ)
         batches: list[EventBatch] = []
         while True:
-            found = self._read("events", parameters)
+            room = _BATCHES_A_READ if most is None else min(_BATCHES_A_READ, most - len(batches))
+            found = self._read("events", {**parameters, "after": after, "most": room})
             batches.extend(
                 EventBatch(first, body, unpack_offsets(offsets), drawn) for first, body, offsets, drawn in found
             )
-            if len(found) < _BATCHES_A_READ:
+            if len(found) < _BATCHES_A_READ or len(batches) == most:
                 return batches
-            parameters["after"] = batches[-1].last_sequence
+            after = batches[-1].last_sequence
             await asyncio.sleep(0)
 
     async def last_sequence(self, scope: Scope, response_id: str) -> int:

@@ -73,7 +73,7 @@ WHERE r.tenant = :tenant AND r.id = :id AND NOT r.removed AND NOT r.gone
     SELECT o.first_seq FROM event_batches AS o WHERE o.response = r.n AND o.first_seq <= :after::bigint + 1
     ORDER BY o.first_seq DESC LIMIT 1), 0)
   AND b.last_seq > :after::bigint
-ORDER BY b.first_seq;
+ORDER BY b.first_seq LIMIT :most::bigint;
 
 -- name: last_sequence
 -- The number of the last event of a live response.
