@@ -152,7 +152,12 @@ PROMPT: tuple[Requirement, ...] = (
         "M14",
         "Thinking goes to the next assistant turn, and is dropped if a user or tool turn comes first.",
     ),
-    R("subset:M17", "M17", "Images of tool outputs and of non-user messages move to a user message that follows."),
+    R(
+        "subset:M17",
+        "M17",
+        "Images of tool outputs and of non-user messages move to a user message that follows.",
+        divergence="A document of an output is told as its text where the model reads documents, not as JSON.",
+    ),
     R("subset:M18", "M18", "Media that the model cannot read are a 400 before anything is fetched."),
     R("law:3:parts", "architecture law 3", "A history converted turn by turn is the same as at once."),
     R(
@@ -2744,6 +2749,7 @@ RULES: tuple[Requirement, ...] = (
         divergence="It is always there, at the server's port, under names of our own in vLLM's style.",
     ),
     R("scripted:budget", "issue 4, section 5", "The scripted model thinks within its budget, and then answers."),
+    R("media:output", "issue 4, section 7", "Images and documents that a tool gives reach the model as those of a user."),
     R("api:cors", "operations C9", "Web pages of the origins that a setting names may ask, and no others."),
     R(
         "subset:M44",
@@ -2763,6 +2769,13 @@ PROBE: tuple[Requirement, ...] = (
     R("engine:grammars:told", "operations C2", "That grammars are not obeyed is an event, and is in the log."),
     R("engine:grammars:checked", "issue 4, section 3", "A call that no grammar has bound is checked when it is made."),
     R("engine:grammars:lives", "faults B3 12", "Every life of the child is asked; two that die of it are enough."),
+)
+
+TEMPLATES: tuple[Requirement, ...] = (
+    R("template:trial", "faults B3 4", "A chat template that loops, crashes or eats memory is refused at the start."),
+    R("template:header", "faults B3 7", "Templates are found in a model file, and what it says of itself is not trusted."),
+    R("template:file", "faults B3 4", "A model gets another chat template by --chat-template-file or its settings."),
+    R("template:serving", "faults B3 4", "A template that loops over one conversation holds up no other request."),
 )
 
 REQUIREMENTS: tuple[Requirement, ...] = (
@@ -2809,4 +2822,5 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *DRIVER_DECODE,
     *DRIVER_STREAM,
     *PROBE,
+    *TEMPLATES,
 )

@@ -34,7 +34,8 @@ class ModelConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """A `[[models]]` table of the configuration file: `path` (as for `--model`) and its names.
 
     An `embedding` model turns texts into vectors and generates nothing. `chat_template_kwargs` are variables for its
-    chat template. `mmproj` is the GGUF file of the projector through which it reads images or audio.
+    chat template, and `chat_template_file` holds another one. `mmproj` is the GGUF file of the projector through which
+    it reads images or audio.
     """
 
     path: str
@@ -42,6 +43,7 @@ class ModelConfig(Struct, frozen=True, forbid_unknown_fields=True):
     aliases: tuple[str, ...] = ()
     embedding: bool = False
     chat_template_kwargs: dict[str, Any] = {}
+    chat_template_file: str | None = None
     mmproj: str | None = None
 
 
@@ -307,6 +309,9 @@ class Settings(Struct, frozen=True, kw_only=True):
             le=2**31 - 1,
         ),
     ] = -1
+    chat_template_file: Annotated[
+        str | None, Doc(description="File with the chat template that the model of --model gets instead of its own.")
+    ] = None
     chat_template_kwargs: Annotated[
         str | None,
         Doc(

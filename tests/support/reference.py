@@ -62,6 +62,7 @@ HEADINGS: Mapping[str, str] = {
     "LOCAL_MEDIA": "The local engine",
     "ATTACKS": "Attacks",
     "PROBE": "What is enforced",
+    "TEMPLATES": "Attacks",
     "RULES": "The API",
     "UPKEEP": "Fair shares and care",
     "UPSTREAMS": "Upstreams",

@@ -55,6 +55,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "mmproj",
         "render_timeout",
         "vision_timeout",
+        "chat_template_file",
         "chat_template_kwargs",
         "reasoning_budget",
         "scripted_context_length",

@@ -31,6 +31,7 @@ Served = Engine | Embedder
 
 WILDCARD = "*"
 DEFAULT_MODEL = "smollm2"
+_MOST_TEMPLATE = 2**20
 
 
 class Registry:
@@ -154,12 +155,18 @@ def build_registry(settings: Settings, on_event: EventHook | None = None) -> Reg
     Raises:
         ConfigurationError: a model file is missing, a name is taken twice, or an alias names no model.
     """
+    named = settings.model if settings.model or settings.models else (DEFAULT_MODEL,)
+    mmproj, template = settings.mmproj, settings.chat_template_file
+    for field, value in (("mmproj", mmproj), ("chat_template_file", template)):
+        if value is not None and len(named) != 1:
+            flag = field.replace("_", "-")
+            raise ConfigurationError(
+                f"--{flag} belongs to one --model; several models have '{field}' in [[models]] each."
+            )
     configured = [
         *settings.models,
-        *(ModelConfig(path=path, mmproj=settings.mmproj) for path in settings.model),
-    ] or [ModelConfig(path=DEFAULT_MODEL, mmproj=settings.mmproj)]
-    if settings.mmproj is not None and len(settings.model) != 1:
-        raise ConfigurationError("--mmproj belongs to one --model; several models have 'mmproj' in [[models]] each.")
+        *(ModelConfig(path=path, mmproj=mmproj, chat_template_file=template) for path in named),
+    ]
     if settings.embedding_model is not None:
         configured.append(ModelConfig(path=settings.embedding_model, embedding=True))
     server_wide = _template_variables(settings)
@@ -233,7 +240,24 @@ def _model(config: ModelConfig, settings: Settings, on_event: EventHook | None) 
     if config.embedding:
         return LlamaCppEmbedder(path, settings, name=config.name, on_event=on_event)
     mmproj = None if config.mmproj is None else Path(config.mmproj).expanduser()
-    return LlamaCppEngine(path, settings, name=config.name, mmproj=mmproj, on_event=on_event)
+    template = "" if config.chat_template_file is None else _template(Path(config.chat_template_file).expanduser())
+    return LlamaCppEngine(path, settings, name=config.name, chat_template=template, mmproj=mmproj, on_event=on_event)
+
+
+def _template(path: Path) -> str:
+    """The chat template in a file."""
+    try:
+        if path.stat().st_size > _MOST_TEMPLATE:
+            raise ConfigurationError(f"--chat-template-file {path}: no template is longer than {_MOST_TEMPLATE} bytes.")
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        reason = (error.strerror or "it cannot be read").lower()
+        raise ConfigurationError(f"--chat-template-file {path}: {reason}.") from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"--chat-template-file {path}: it is no text in UTF-8.") from None
+    if not text.strip():
+        raise ConfigurationError(f"--chat-template-file {path}: the file is empty.")
+    return text
 
 
 def _florence(path: Path, config: ModelConfig, settings: Settings, on_event: EventHook | None) -> FlorenceEngine:

@@ -12,6 +12,8 @@ import contextlib
 import importlib
 import json
 import os
+import resource
+import signal
 import sys
 import threading
 import time
@@ -42,6 +44,10 @@ def main() -> int:
     _configure(params, config)
     if config.get("embedding"):
         _configure_embedding(params, config, xllamacpp)
+    if config.get("memory"):
+        # Each thread has a stack, and machines with many processors have many threads.
+        params.n_threads_http = 2
+        _limit(config["memory"], config["cpu_seconds"])
     try:
         server: Any = xllamacpp.Server(params)
     except Exception as error:  # noqa: BLE001 - native code raises what it likes; the parent reads the text
@@ -65,6 +71,13 @@ def _exit_with_parent(socket: str) -> None:
     with contextlib.suppress(OSError):
         os.rmdir(os.path.dirname(socket))  # noqa: PTH106, PTH120
     os._exit(0)
+
+
+def _limit(memory: int, cpu_seconds: float) -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+    # The signal of this timer ends the process.
+    signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
 
 
 def _configure(params: Any, config: dict[str, Any]) -> None:

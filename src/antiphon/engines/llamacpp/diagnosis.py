@@ -20,6 +20,10 @@ _REASONS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"unknown model architecture: '?([\w.-]+)", re.I), "this llama.cpp does not know its architecture"),
     (re.compile(r"unsupported (?:gguf )?version|bad GGUF version", re.I), "its GGUF version is not supported"),
     (
+        re.compile(r"chat template parsing error[\s\S]*bad_alloc", re.I),
+        "its chat template takes more memory than there is for it",
+    ),
+    (
         re.compile(r"chat template parsing error|failed to initialize chat template", re.I),
         "its chat template cannot be parsed",
     ),

@@ -23,6 +23,7 @@ from antiphon.engines.llamacpp.current import CurrentClient
 from antiphon.engines.llamacpp.diagnosis import check_model_file
 from antiphon.engines.llamacpp.memory import Header, available_memory, fitting_context, read_header
 from antiphon.engines.llamacpp.process import ChildConfig, Supervisor
+from antiphon.engines.llamacpp.trial import try_templates
 from antiphon.errors import ConfigurationError, EngineError, EngineUnavailableError, InvalidRequestError
 from antiphon.protocol.completions import RawPrompt
 from antiphon.settings import Settings
@@ -49,6 +50,7 @@ class LlamaCppEmbedder(Embedder):
         self._dimensions = 0
         self._context_length = _SHORTEST
         self._slots = settings.slots
+        self._load_timeout = settings.load_timeout
         self._client = CurrentClient()
         self._supervisor = Supervisor(
             ChildConfig(
@@ -90,6 +92,7 @@ class LlamaCppEmbedder(Embedder):
     async def start(self) -> None:
         """Load the model; raises ConfigurationError with the reason when it cannot be, or makes no vectors."""
         try:
+            await try_templates(self._path, patience=self._load_timeout)
             self._configure(*await asyncio.to_thread(_header, self._path))
             await self._supervisor.start()
             first = await self._client.now().embeddings([[0]])

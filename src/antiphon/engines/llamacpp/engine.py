@@ -29,6 +29,7 @@ from antiphon.engines.llamacpp.probe import Probe
 from antiphon.engines.llamacpp.process import Child, ChildConfig, Supervisor
 from antiphon.engines.llamacpp.raw import PlainParser, PlainSplitter, detokenized, raw_tokens, tokenized
 from antiphon.engines.llamacpp.tokens import TokenCache
+from antiphon.engines.llamacpp.trial import try_templates
 from antiphon.engines.llamacpp.turn import TurnReader
 from antiphon.engines.llamacpp.wire import Props
 from antiphon.errors import (
@@ -82,6 +83,7 @@ class LlamaCppEngine(Engine):
             raise ConfigurationError(f"There is no tool-call dialect '{dialect}'; there are {', '.join(DIALECTS)}.")
         self.name = name or model_path.stem
         self._path = model_path
+        self._chat_template = chat_template
         self._mmproj = mmproj
         self._settings = settings
         self._on_event = None if on_event is None else partial(on_event, self.name)
@@ -154,9 +156,10 @@ class LlamaCppEngine(Engine):
             raise ConfigurationError(f"The model {self._path} cannot be loaded: {fault}.")
         if self._mmproj is not None and (fault := await asyncio.to_thread(check_model_file, self._mmproj)) is not None:
             raise ConfigurationError(f"The projector {self._mmproj} cannot be loaded: {fault}.")
-        if self._settings.context_length is None:
-            await self._fit_context()
         try:
+            await try_templates(self._path, self._chat_template, patience=self._settings.load_timeout)
+            if self._settings.context_length is None:
+                await self._fit_context()
             await self._supervisor.start()
             # A life that died over its first grammar is followed by another one.
             await self._supervisor.wait(self._settings.load_timeout)

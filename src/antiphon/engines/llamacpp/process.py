@@ -24,7 +24,7 @@ from antiphon.engines.llamacpp.folder import PrivateFolder, remove_stale
 from antiphon.engines.llamacpp.memory import memory_kills
 from antiphon.errors import ConfigurationError, EngineUnavailableError
 
-__all__ = ["Child", "ChildConfig", "Supervisor"]
+__all__ = ["Child", "ChildConfig", "LoadError", "Supervisor"]
 
 T = TypeVar("T")
 
@@ -40,7 +40,8 @@ class ChildConfig(Struct, frozen=True):
 
     `mmproj` is the projector of media, "" for none, and `media_marker` what stands for one in a prompt: the same for
     every life, and known to nobody else. A child for `embedding` generates nothing; `pooling` is how the vectors of
-    tokens become one, "" for its own way.
+    tokens become one, "" for its own way. Where `memory` is set, in bytes, the child may take no more, nor more
+    processor time than `cpu_seconds`.
     """
 
     model: str
@@ -55,6 +56,16 @@ class ChildConfig(Struct, frozen=True):
     mmproj: str = ""
     media_marker: str = ""
     pooling: str = ""
+    cpu_seconds: float = 0.0
+    memory: int = 0
+
+
+class LoadError(ConfigurationError):
+    """A child did not load; `status` is what it ended with, None where it was given up."""
+
+    def __init__(self, message: str, status: int | None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class Child:
@@ -73,7 +84,7 @@ class Child:
         """Start a child and wait, at most `timeout` seconds, until its model is loaded.
 
         Raises:
-            ConfigurationError: it does not load; the message is the reason alone, in plain words.
+            LoadError: it does not load; the message is the reason alone, in plain words.
         """
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -147,9 +158,9 @@ class Child:
                     return
                 status = await self._process.wait()
         except TimeoutError:
-            raise ConfigurationError(f"it did not load within {timeout:g} seconds") from None
+            raise LoadError(f"it did not load within {timeout:g} seconds", None) from None
         await self._read_to_the_end()
-        raise ConfigurationError(explain_failure(self.stderr, status, out_of_memory=self._out_of_memory()))
+        raise LoadError(explain_failure(self.stderr, status, out_of_memory=self._out_of_memory()), status)
 
     def _out_of_memory(self) -> bool:
         before, now = self._memory_kills, memory_kills()

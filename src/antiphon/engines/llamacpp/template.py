@@ -16,6 +16,7 @@ from antiphon.prompt.prompt import ChatMessage
 
 __all__ = [
     "MARKER_PAIRS",
+    "MOST_CANDIDATES",
     "complaint",
     "drop_past_thinking",
     "reads_only_reasoning",
@@ -37,6 +38,9 @@ MARKER_PAIRS: tuple[tuple[str, str], ...] = (
     ("<|channel>thought", "<channel|>"),
 )
 """The markers of thinking that are known, the usual ones first."""
+
+MOST_CANDIDATES = 512
+"""No template has as many special tokens; each costs two calls at the start."""
 
 _SPECIAL = re.compile(r"<[|\uff5c][^<>\s]{1,64}?[|\uff5c]>|<\|?[a-z_]{1,32}\|?>|</[a-z_]{1,32}>|\[/?[A-Z_]{2,32}\]")
 
@@ -113,5 +117,8 @@ def complaint(message: str) -> str:
 
 
 def special_candidates(template: str) -> list[str]:
-    """Texts in the template that look like special tokens, each once."""
-    return list(dict.fromkeys(match.group() for match in _SPECIAL.finditer(template)))
+    """Texts in the template that look like special tokens, each once; a template that is made to have very many of
+    them does not hold the start: those beyond the first `MOST_CANDIDATES` are left out.
+    """
+    found = dict.fromkeys(match.group() for match in _SPECIAL.finditer(template))
+    return list(found)[:MOST_CANDIDATES]
