@@ -204,3 +204,48 @@ async def test_a_download_that_fails_is_a_400(api: InProcess) -> None:
         assert (await error(api, part))["code"] == "failed_to_download_image"
         assert (await error(api, part))["code"] == "empty_image_file"
     assert (await error(api, part))["code"] == "failed_to_download_image"
+
+
+def outcome(output: Any) -> list[dict[str, Any]]:
+    """A call, and what its tool gave."""
+    return [
+        {"role": "user", "content": "Look."},
+        {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": output},
+    ]
+
+
+@requirement("media:output", "subset:M17")
+async def test_a_document_of_a_tool_is_told_as_its_text_also_in_a_chain(api: InProcess) -> None:
+    name = await uploaded(api, "note.txt", b"Twelve degrees.")
+    parts = [
+        [{"type": "input_text", "text": "Found:"}, {"type": "input_file", "file_id": name}],
+        [
+            {"type": "input_text", "text": "Found:"},
+            {"type": "input_file", "filename": "note.txt", "file_data": uri(b"Twelve degrees.", "text/plain")},
+        ],
+    ]
+    plain = await answer(api, input=outcome("Found:\nFile: note.txt\n\nTwelve degrees."))
+    onward = {"input": [{"role": "user", "content": "And?"}]}
+    after = said(await answer(api, **onward, previous_response_id=plain["id"]))
+    for output in parts:
+        told = await answer(api, input=outcome(output))
+        assert said(told) == said(plain)
+        assert said(await answer(api, **onward, previous_response_id=told["id"])) == after
+
+
+@requirement("media:output", "subset:M17")
+async def test_an_image_of_a_tool_is_seen(api: InProcess) -> None:
+    seen = [
+        said(await answer(api, input=outcome([{"type": "input_image", "image_url": uri(png(color))}])))
+        for color in ("red", "blue", "red")
+    ]
+    assert seen[0] == seen[2] != seen[1]
+
+
+@requirement("media:output", "media:refused")
+async def test_what_cannot_be_read_of_a_tools_output_is_named_by_its_place(api: InProcess) -> None:
+    part = {"type": "input_file", "filename": "a.pdf", "file_data": "data:text/plain;base64,%%"}
+    found = await api.client.post("/responses", json=asked(input=outcome([{"type": "input_text", "text": "a"}, part])))
+    assert found.status_code == 400
+    assert found.json()["error"]["param"] == "input[2].output[1]"

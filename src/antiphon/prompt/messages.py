@@ -5,8 +5,9 @@ its own new items, and the messages of a chain are those of the same history sen
 
 Rules: developer is system (M4); all system text leads, in order, since templates fail on late or repeated system
 messages; thinking goes to the next assistant turn and is dropped if a user or tool turn comes first (M14); images of
-tool outputs and of assistant and system messages move to a user message that follows (M17); an incomplete call is not
-replayed (issue 2); an opened compaction item replaces what comes before it, but for system text (issue 3).
+tool outputs and of assistant and system messages move to a user message that follows, and files of tool outputs stay
+parts until it is known whether they are read as text (M17); an incomplete call is not replayed (issue 2); an opened
+compaction item replaces what comes before it, but for system text (issue 3).
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ IMAGE_NOTE = "[Image output attached in the next message]"
 """What ends a tool message whose images follow in a user message (M17)."""
 
 _NOTHING: frozenset[str] = frozenset()
+_IMAGES = frozenset({"image"})
 _MEDIA_OF_PART = {"image_url": "image", "file": "file", "input_audio": "audio", "video_url": "video"}
 
 Parts = list[dict[str, Any]]
@@ -257,17 +259,12 @@ class MessageBuilder:
         if isinstance(output, str):
             self._messages.append(ChatMessage("tool", output, tool_call_id=call_id))
             return
-        images: Parts = []
-        lines: list[str] = []
-        for part in output:
-            (rendered,) = self._parts([part])
-            if rendered["type"] == "image_url":
-                images.append(rendered)
-            else:
-                lines.append(rendered["text"] if rendered["type"] == "text" else encode(part).decode())
+        rendered = self._parts(output)
+        images = [part for part in rendered if part["type"] == "image_url"]
+        others = [part for part in rendered if part["type"] != "image_url"]
         if images:
-            lines.append(IMAGE_NOTE)
-        self._messages.append(ChatMessage("tool", "\n".join(lines), tool_call_id=call_id))
+            others.append({"type": "text", "text": IMAGE_NOTE})
+        self._messages.append(ChatMessage("tool", _content(others), tool_call_id=call_id))
         if images:
             self._messages.append(ChatMessage("user", images))
 
@@ -398,7 +395,7 @@ def assemble(parts: Iterable[Conversation], instructions: str | None) -> Sequenc
     last = EMPTY
     for part in parts:
         system.extend(part.system)
-        messages.append(part.messages)
+        messages.append([*map(_told_output, part.messages)] if part.media - _IMAGES else part.messages)
         last = part
     if last.open_turn.begun:
         messages.append(tuple(_closed(last.open_turn)))
@@ -471,6 +468,18 @@ def _content(parts: Parts) -> str | Sequence[Mapping[str, Any]]:
     if all(part["type"] == "text" for part in parts):
         return _text(parts)
     return parts
+
+
+def _told_output(message: ChatMessage) -> ChatMessage:
+    """The message, with what a tool gave as JSON where it is neither text nor was read as text (M17)."""
+    if message.role != "tool" or isinstance(message.content, str):
+        return message
+    lines: list[str] = []
+    for part in message.content:
+        kind = part["type"]
+        body = {"type": "input_file", **part["file"]} if kind == "file" else part
+        lines.append(part["text"] if kind == "text" else encode(body).decode())
+    return replace(message, content="\n".join(lines))
 
 
 def _told_call(item: FunctionCall | CustomToolCall, arguments: str) -> ToolCall:
