@@ -16,6 +16,8 @@ UPKEEP: tuple[Requirement, ...] = (
         "issue 3, Durable log",
         "However long a log is, its reader holds some batches of it at a time.",
     ),
+    R("ops:metrics:websockets", "operations C2", "Open WebSocket connections are in /metrics."),
+    R("ops:metrics:rings", "operations C2", "What servers of one database could not tell each other is in /metrics."),
     R("store:idempotency:free", "operations C1", "A key is given free only by the response that it stands for."),
     R(
         "idempotency:free",

@@ -8,9 +8,12 @@ import pytest
 
 from antiphon import __version__
 from antiphon.access import is_loopback
+from antiphon.http.app import create_app
 from antiphon.http.telemetry import Telemetry
 from antiphon.settings import Settings
 from support.inprocess import InProcess, inprocess_app
+from support.sockets import manual_socket
+from support.unsteady import UnsteadyStore, served
 
 KEYS = Settings(api_key=("sk-one", "sk-two"))
 BODY = {"model": "scripted", "input": "hi"}
@@ -190,6 +193,33 @@ async def test_labels_name_the_model_that_generates_and_not_what_a_client_calls_
         text = (await api.client.get("http://127.0.0.1/metrics")).text
         assert "invented" not in text
         assert 'finished_reason="completed",model_name="scripted"} 5.0' in text
+
+
+@pytest.mark.requirement("ops:metrics:websockets")
+async def test_open_websockets_are_shown(api: InProcess):
+    telemetry = Telemetry()
+    app = create_app(api.service, telemetry)
+
+    def shown() -> bool:
+        return "antiphon:num_websockets_open 2.0" in telemetry.exposition().decode()
+
+    async with manual_socket(app), manual_socket(app):
+        assert shown()
+    assert "antiphon:num_websockets_open 0.0" in telemetry.exposition().decode()
+
+
+@pytest.mark.requirement("ops:metrics:rings")
+async def test_rings_that_did_not_get_through_are_counted_where_there_is_a_doorbell():
+    class Deaf(UnsteadyStore):
+        missed_rings = 7  # type: ignore[assignment]
+
+    for shared, told in ((True, "antiphon:store_missed_rings_total 7.0\n"), (False, "")):
+        telemetry = Telemetry()
+        async with served(Deaf(shared=shared)) as api:
+            create_app(api.service, telemetry)
+            text = telemetry.exposition().decode()
+            assert told in text
+            assert ("missed_rings" in text) == shared
 
 
 @pytest.mark.requirement("ops:metrics:engine")

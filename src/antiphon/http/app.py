@@ -39,6 +39,9 @@ class Application:
     def __init__(self, service: Service, telemetry: Telemetry, keys: Registers | None = None) -> None:
         self._service = service
         self._telemetry = telemetry
+        store = service.store
+        if store is not None and store.shared:
+            telemetry.count_missed_rings(lambda: store.missed_rings)
         self._limits = service.limits
         self._authenticator = Authenticator(service.settings, KeyRing(keys or service.store), self._limits)
         self._origins = Origins(service.settings.allowed_origins)

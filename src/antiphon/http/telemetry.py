@@ -6,12 +6,14 @@ Labels never hold an id or a key. Times are seconds of the monotonic clock.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import structlog
 from msgspec import Struct
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from antiphon.errors import UnavailableError
 from antiphon.protocol.response import Usage
@@ -38,6 +40,18 @@ class _ModelMetrics(Struct):
     prepared: Histogram
     first: Histogram
     whole: Histogram
+
+
+class _MissedRings(Collector):
+    """What a store counts by itself; nothing where it has no doorbell."""
+
+    def __init__(self) -> None:
+        self.missed: Callable[[], int] | None = None
+
+    def collect(self) -> Iterable[Metric]:
+        if self.missed is not None:
+            text = "Rings to other servers that did not get through; these look by themselves after a while."
+            yield CounterMetricFamily("antiphon:store_missed_rings", text, value=self.missed())
 
 
 class Telemetry(Observer):
@@ -76,7 +90,10 @@ class Telemetry(Observer):
         self._background_waiting = Gauge(
             "antiphon:background_waiting", "Background responses that wait for a worker.", registry=self._registry
         )
+        self._websockets = Gauge("antiphon:num_websockets_open", "WebSocket connections.", registry=self._registry)
         self._commit = histogram("store_commit_seconds", "From handing a write over to its being durable.", [])
+        self._missed_rings = _MissedRings()
+        self._registry.register(self._missed_rings)
         self._engine_events = counter("engine_events", "What happened to engines.", [*labels, "event"])
         self._webhooks = counter("webhook_attempts", "Attempts to deliver webhooks, by how they ended.", ["outcome"])
         self._http = Counter(
@@ -127,6 +144,14 @@ class Telemetry(Observer):
         """Show the queue of background responses."""
         self._background_running.set(running)
         self._background_waiting.set(waiting)
+
+    def websockets(self, count: int) -> None:
+        """Show how many WebSocket connections are open."""
+        self._websockets.set(count)
+
+    def count_missed_rings(self, missed: Callable[[], int]) -> None:
+        """Show how many rings of the store's doorbell did not get through, by asking for their number."""
+        self._missed_rings.missed = missed
 
     def webhook_attempt(self, outcome: str) -> None:
         """Count an attempt, and log what the retries will not mend."""

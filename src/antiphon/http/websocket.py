@@ -75,10 +75,12 @@ class WebSockets:
             self.telemetry.http_request(ROUTE, "GET", status, time.monotonic() - began)
         connection = _Connection(self, asgi, receive, send, dialect)
         self._open.add(connection)
+        self.telemetry.websockets(len(self._open))
         try:
             await connection.serve()
         finally:
             self._open.discard(connection)
+            self.telemetry.websockets(len(self._open))
 
     def stop(self) -> None:
         """The server stops: let what runs on connections end, and take nothing new."""

@@ -197,6 +197,11 @@ class Store(ResponseStore, ConversationStore, FileStore, Registers):
         """Whether it can be asked now; a server whose store cannot is not ready (faults B2 11)."""
         return True
 
+    @property
+    def missed_rings(self) -> int:
+        """How many rings to other processes did not get through; they look by themselves after a while."""
+        return 0
+
     @abstractmethod
     async def open(self) -> None:
         """Open it, creating or migrating it as needed.

@@ -55,7 +55,7 @@ class PostgresStore(PostgresResponses, PostgresRemoval, PostgresConversations, P
     @property
     def missed_rings(self) -> int:
         """How many rings of the doorbell did not get through."""
-        return self._open().bell.missed
+        return self._opened.bell.missed if self._opened is not None else 0
 
     async def open(self) -> None:
         """Connect to the database, and create or migrate its schema as needed.

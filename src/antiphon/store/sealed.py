@@ -75,6 +75,11 @@ class SealedStore(SealedFiles, Store):
         """Whether the store within can be asked now."""
         return self.inner.reachable
 
+    @property
+    def missed_rings(self) -> int:
+        """How many rings to other processes did not get through."""
+        return self.inner.missed_rings
+
     async def open(self) -> None:
         """Open the store within, and see that the key is its key.
 

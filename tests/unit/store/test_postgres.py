@@ -432,6 +432,11 @@ async def test_rings_that_do_not_get_through_are_counted_and_never_raised(
     assert bell.missed == before + 3
     bell.ring("t", "late")
     assert bell.missed == before + 4
+    assert ours.missed_rings == opened.bell.missed == 0
+    opened.bell.ring("t" * 8000, "a")
+    assert ours.missed_rings == 1
+    await ours.close()
+    assert ours.missed_rings == 0
 
 
 @pytest.mark.requirement("store:postgresql:doorbell")
