@@ -146,6 +146,19 @@ async def test_streams_responses_and_other_models_have_the_text_alone(api: InPro
     assert "florence2_result" not in scripted.json()["choices"][0]["message"]
 
 
+@requirement("florence:result")
+async def test_a_task_can_be_worked_on_in_the_background_and_counted(api: InProcess) -> None:
+    content = [{"type": "input_image", "image_url": uri()}, {"type": "input_text", "text": "<OD>"}]
+    body = {"model": "eye", "input": [{"role": "user", "content": content}]}
+    begun = (await api.client.post("/responses", json={**body, "background": True})).json()
+    path = f"/responses/{begun['id']}?stream=true"
+    events = sse_events((await api.client.get(path)).content)
+    ended = events[-1]["response"]
+    assert (ended["status"], ended["output"][0]["content"][0]["text"]) == ("completed", "car: [0, 0, 99, 99]")
+    count = (await api.client.post("/responses/input_tokens", json=body)).json()
+    assert count["input_tokens"] == ended["usage"]["input_tokens"]
+
+
 @requirement("florence:refused")
 async def test_requests_that_the_model_cannot_meet_are_a_400_that_names_the_field(api: InProcess) -> None:
     tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}

@@ -13,9 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import msgspec
+import torch
+import transformers
 from PIL import Image
 
-from antiphon.engines.florence.coordinates import TASKS, FlorenceTask
+from antiphon.engines.florence.coordinates import TASKS, FlorenceTask, parse_answer
 from antiphon.protocol.sse import SSEParser
 from florence.tiny import IMAGE_TOKENS, POSITIONS, build
 from support.server import RunningServer, running_server, wait_until
@@ -25,6 +28,9 @@ __all__ = ["run"]
 WIDTH, HEIGHT = 300, 200
 MOST_PIXELS = 1_000_000
 SEED, SEEDS = 5, 100
+TOKENS = 60
+"""Tokens of an answer that is compared with the library's own."""
+
 ARRAYS = {
     "text": (),
     "bboxes": ("bboxes", "labels"),
@@ -44,9 +50,10 @@ WORKING_TICKS = 10
 class Run:
     """The checks over one server; each prints a line."""
 
-    def __init__(self, server: RunningServer, name: str) -> None:
+    def __init__(self, server: RunningServer, model: Path) -> None:
         self._server = server
-        self._name = name
+        self._model = model
+        self._name = model.name
         self._client = httpx2.Client(base_url=server.base_url, timeout=120)
         self.broken: list[str] = []
         """What does not hold."""
@@ -79,6 +86,30 @@ class Run:
         expect("".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks), text)
         expect(self._response(asked)["output"][0]["content"][0]["text"], text)
         return f"{known.kind}, {len(places)} places, {answer['usage']['completion_tokens']} tokens"
+
+    def library(self) -> str:
+        """Each task about each of two images has the answer that the library's own steps lead to."""
+        processor = transformers.Florence2Processor.from_pretrained(self._model)
+        model = transformers.Florence2ForConditionalGeneration.from_pretrained(self._model).eval()
+        torch.set_num_threads(1)
+        # Else the last token of a cut answer is taken for its end.
+        model.generation_config.forced_eos_token_id = None
+        answers: set[str] = set()
+        for task, known in TASKS.items():
+            for image in (Image.new("RGB", (WIDTH, HEIGHT), "red"), Image.radial_gradient("L").resize((WIDTH, HEIGHT))):
+                text = f"{task} a car" if known.takes_input else task
+                inputs = processor(text=text, images=image.convert("RGB"), return_tensors="pt")
+                with torch.inference_mode():
+                    drawn = model.generate(**inputs, max_new_tokens=TOKENS)[0]
+                written = processor.tokenizer.decode(drawn, skip_special_tokens=False)
+                result, content = parse_answer(task, written, WIDTH, HEIGHT)
+                answer = self._post("/chat/completions", self._asked(text, picture(image), max_tokens=TOKENS))
+                message = answer["choices"][0]["message"]
+                expect(answer["usage"]["prompt_tokens"], inputs["input_ids"].shape[1])
+                expect(message["florence2_result"], msgspec.to_builtins(result), task)
+                expect(message["content"], content, task)
+                answers.add(written)
+        return f"{2 * len(TASKS)} answers the same, {len(answers)} different ones among them"
 
     def beams(self) -> str:
         """Without a temperature the same comes each time; a limit cuts it."""
@@ -186,12 +217,13 @@ def run(folder: Path) -> list[str]:
     began = time.monotonic()
     model = build(folder / "tiny-florence-2")
     print(f"model made: {sum(file.stat().st_size for file in model.iterdir()):,} bytes", flush=True)
-    arguments = ["--model", str(model), "--store", "memory", "--max-image-pixels", str(MOST_PIXELS)]
+    arguments = ["--model", str(model), "--store", "memory", "--threads", "1", "--max-image-pixels", str(MOST_PIXELS)]
     with running_server(arguments) as server:
         print(f"server started after {time.monotonic() - began:.1f} s", flush=True)
-        checks = Run(server, model.name)
+        checks = Run(server, model)
         for task, known in TASKS.items():
             checks.check(task, lambda task=task, known=known: checks.task(task, known))
+        checks.check("the library", checks.library)
         checks.check("beams", checks.beams)
         checks.check("the model's own end", checks.end)
         checks.check("a turned image", checks.turned)

@@ -176,10 +176,9 @@ class _Model:
         self._tokenizer: Any = processor.tokenizer
         text = model.config.text_config
         self._positions: int = text.max_position_embeddings
-        self._image: int = processor.image_token_id
-        self._begin: int = self._tokenizer.bos_token_id
         self._end: int = self._tokenizer.eos_token_id
-        self._control = {self._image, self._begin, self._end, self._tokenizer.pad_token_id}
+        first, pad = self._tokenizer.bos_token_id, self._tokenizer.pad_token_id
+        self._control = {processor.image_token_id, first, self._end, pad}
 
     def about(self) -> dict[str, Any]:
         """What the server needs to know of it."""
@@ -201,10 +200,12 @@ class _Model:
         Raises:
             _FaultError: the text spells a token that stands for something else than text.
         """
-        text = self._tokenizer(question, add_special_tokens=False)["input_ids"]
-        if self._control.intersection(text):
+        places: int = self._processor.num_image_tokens
+        text = f"{self._processor.image_token * places}{self._tokenizer.bos_token}{question}{self._tokenizer.eos_token}"
+        tokens: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        if sum(token in self._control for token in tokens) != places + 2:
             raise _FaultError("control")
-        return [*[self._image] * self._processor.num_image_tokens, self._begin, *text, self._end]
+        return tokens
 
     def answer(self, job: _Job) -> dict[str, Any]:
         """What the model generates about an image.
@@ -271,9 +272,15 @@ class _Model:
             image: Any = self._pillow.open(io.BytesIO(base64.b64decode(data)), formats=_FORMATS)
             if image.width * image.height > self._most_pixels:
                 raise _FaultError("too_large")
-            return self._turned(image).convert("RGB")
+            return self._upright(image).convert("RGB")
         except (OSError, SyntaxError, ValueError, binascii.Error):
             raise _FaultError("unreadable") from None
+
+    def _upright(self, image: Any) -> Any:
+        try:
+            return self._turned(image)
+        except Exception:  # noqa: BLE001 - what is wrong with its metadata raises anything; the image is whole
+            return image
 
 
 if __name__ == "__main__":
