@@ -261,8 +261,10 @@ def _template(path: Path) -> str:
 
 
 def _florence(path: Path, config: ModelConfig, settings: Settings, on_event: EventHook | None) -> FlorenceEngine:
-    if config.embedding or config.mmproj is not None:
-        raise ConfigurationError(f"{path} is a Florence-2 model: it makes no vectors and has no 'mmproj'.")
+    if config.embedding or config.mmproj is not None or config.chat_template_file is not None:
+        raise ConfigurationError(
+            f"{path} is a Florence-2 model: it makes no vectors, and has neither an 'mmproj' nor a chat template."
+        )
     missing = missing_libraries()
     if missing:
         raise ConfigurationError(

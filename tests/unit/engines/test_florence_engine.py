@@ -317,9 +317,11 @@ def test_a_folder_of_the_model_is_served_where_the_extra_is_installed(
     assert registry.names() == ["florence-tiny", "scripted", "eye"]
     named = build_registry(Settings(models=(ModelConfig(path=str(folder), name="seer"),)))
     assert named.names() == ["seer"]
-    for config in (ModelConfig(path=str(folder), mmproj="a.gguf"), ModelConfig(path=str(folder), embedding=True)):
-        with pytest.raises(ConfigurationError, match="makes no vectors and has no 'mmproj'"):
-            build_registry(Settings(models=(config,)))
+    for more in ({"mmproj": "a.gguf"}, {"embedding": True}, {"chat_template_file": "a.jinja"}):
+        with pytest.raises(
+            ConfigurationError, match="makes no vectors, and has neither an 'mmproj' nor a chat template"
+        ):
+            build_registry(Settings(models=(ModelConfig(path=str(folder), **more),)))
 
 
 @requirement("florence:registry")
