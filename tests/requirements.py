@@ -9,7 +9,7 @@ rule number, an issue) and one sentence. `divergence` says where we knowingly di
 
 from __future__ import annotations
 
-from requirements_driver import DRIVER_DECODE, DRIVER_ENCODE, DRIVER_STREAM
+from requirements_driver import DRIVER_CALLS, DRIVER_DECODE, DRIVER_ENCODE, DRIVER_STREAM
 from requirements_upkeep import UPKEEP
 from requirements_upstream import UPSTREAMS
 from support.requirement import Requirement
@@ -2503,7 +2503,13 @@ TOOLS: tuple[Requirement, ...] = (
     R(
         "tools:apply-patch",
         "hosted-tools A1, A2",
-        "A patch is an item with the events of its diff, which OpenAI sends although its packages do not know them.",
+        "A patch is an item of its own, which begins when its operation and its path are known.",
+    ),
+    R(
+        "tools:apply-patch:diffs",
+        "hosted-tools A2, client-contract 3.3",
+        "The events of a diff come where include asks for apply_patch_call.operation_diff.",
+        divergence="OpenAI always sends them, although the stream helpers of its own packages fail on them.",
     ),
     R("tools:local-shell", "hosted-tools A1", "A call of the local shell is an item of its own."),
     R("tools:client:loop", "client-contract 3.4", "The outputs of tools that a client runs go to the model as text."),
@@ -2821,6 +2827,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *DRIVER_ENCODE,
     *DRIVER_DECODE,
     *DRIVER_STREAM,
+    *DRIVER_CALLS,
     *PROBE,
     *TEMPLATES,
 )

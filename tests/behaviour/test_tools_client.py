@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from support.inprocess import InProcess
+from support.inprocess import InProcess, sse_events
 
 requirement = pytest.mark.requirement
 
 SHELL = {"type": "shell", "environment": {"type": "local"}}
 PATCH = {"type": "apply_patch"}
+DIFFS = "apply_patch_call.operation_diff"
 LOCAL = {"type": "local_shell"}
 CREATE = '{"type":"create_file","path":"a.txt","diff":"+one\\n+two\\n"}'
 
@@ -53,9 +54,28 @@ async def test_a_call_of_the_shell_is_an_item_of_its_own_with_the_events_of_its_
     assert events[2]["item"]["action"]["commands"] == []
 
 
+@requirement("tools:apply-patch:diffs", "tools:apply-patch")
+async def test_without_the_word_for_them_a_patch_has_no_events_of_its_diff(api: InProcess):
+    asked = f"!TEXT so\n!CALL apply_patch {CREATE}\n!CALL apply_patch {CREATE}"
+    with_diffs, plain = [
+        await api.stream(asked, tools=[PATCH], include=include) for include in ([DIFFS, "unknown.value"], [])
+    ]
+    kinds = [kind for kind in told(with_diffs) if "diff" not in kind]
+    assert told(plain) == kinds
+    assert kinds[-4:] == ["output_item.added", "output_item.done"] * 2
+    assert [event["sequence_number"] for event in plain] == list(range(len(plain)))
+    outputs = [[without_ids(item) for item in events[-1]["response"]["output"]] for events in (with_diffs, plain)]
+    assert outputs[0] == outputs[1]
+    whole = await api.create(asked, tools=[PATCH])
+    assert [without_ids(item) for item in whole["output"]] == outputs[1]
+    for events in (with_diffs, plain):
+        replay = await api.client.get(f"/responses/{events[0]['response']['id']}?stream=true")
+        assert sse_events(replay.content) == events
+
+
 @requirement("tools:apply-patch")
 async def test_a_patch_is_an_item_of_its_own_with_the_events_of_its_diff(api: InProcess):
-    events = await api.stream(f"!CALL apply_patch {CREATE}", tools=[PATCH])
+    events = await api.stream(f"!CALL apply_patch {CREATE}", tools=[PATCH], include=[DIFFS])
     (item,) = events[-1]["response"]["output"]
     operation = {"type": "create_file", "path": "a.txt", "diff": "+one\n+two\n"}
     assert without_ids(item) == {"type": "apply_patch_call", "status": "completed", "operation": operation}

@@ -110,9 +110,10 @@ async def whole(text: str, **fields: Any) -> tuple[list[dict[str, Any]], int]:
         (SEARCHES, {}),
         (SEARCHES, {"tool_choice": "required"}),
         (SEARCHES, {"reasoning": {"summary": "auto"}}),
+        (CLIENTS, {"include": ["apply_patch_call.operation_diff"]}),
         (CLIENTS, {}),
     ],
-    ids=["searches", "forced", "summaries", "clients"],
+    ids=["searches", "forced", "summaries", "clients", "clients-without-diffs"],
 )
 async def test_another_server_goes_on_with_a_response_wherever_its_log_ends(
     text: str, fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch

@@ -90,13 +90,23 @@ def test_items_and_events_of_every_tool_are_the_packages_own(scripted: Target, c
 
 
 @requirement("client:openai:tools")
-@pytest.mark.parametrize("case", [case for case in CASES if case != "patch"])
+@pytest.mark.parametrize("case", CASES)
 def test_the_stream_helper_puts_every_tool_together(scripted: Target, case: str) -> None:
     text, tools, fields, kinds = CASES[case]
     with scripted.responses.stream(model="scripted", input=text, tools=tools, **fields) as stream:
         for _ in stream:
             pass
         assert [item.type for item in stream.get_final_response().output] == kinds
+
+
+@requirement("client:openai:tools", "tools:apply-patch:diffs")
+def test_events_of_diffs_are_there_where_they_are_asked_for(scripted: Target) -> None:
+    text, tools, _, kinds = CASES["patch"]
+    include: Any = ["apply_patch_call.operation_diff"]
+    events = list(scripted.responses.create(model="scripted", input=text, tools=tools, stream=True, include=include))
+    seen = {event.type for event in events}
+    assert {f"response.apply_patch_call_operation_diff.{end}" for end in ("delta", "done")} <= seen
+    assert [item.type for item in events[-1].response.output] == kinds  # type: ignore[union-attr]
 
 
 @requirement("client:openai:tools")

@@ -17,7 +17,7 @@ from antiphon.protocol.json import encode
 from antiphon.protocol.response import IncompleteDetails, Response, ResponseError, Usage, output_text
 from antiphon.protocol.sse import encode_frame
 
-__all__ = ["DIALECTS", "Deltas", "EventLog", "dialect_of", "frame_parts"]
+__all__ = ["DIALECTS", "Deltas", "EventLog", "dialect_of", "frame_parts", "tells_diffs"]
 
 DIALECTS = ("openai", "openresponses")
 """What a log may call its events."""
@@ -36,6 +36,8 @@ _OPEN_RESPONSES_NAMES: dict[type, bytes] = {
 """What the Open Responses dialect calls the raw reasoning events (responses-api 8.4)."""
 
 _OPENAI_NAMES: dict[bytes, bytes] = {renamed: _NAMES[kind] for kind, renamed in _OPEN_RESPONSES_NAMES.items()}
+
+_DIFFS = (e.ApplyPatchDiffDelta, e.ApplyPatchDiffDone)
 
 _EVENT = b"event: "
 _DATA = b"\ndata: "
@@ -68,15 +70,17 @@ class Deltas:
 class EventLog:
     """Append-only. The response object it folds is the one that lifecycle events carry.
 
-    `dialect` is one of `DIALECTS` and fixed for the life of the log.
+    `dialect` is one of `DIALECTS` and fixed for the life of the log, as is whether it has the events of the `diffs` of
+    patches, which only some clients know.
     """
 
-    def __init__(self, response: Response, dialect: str = "openai") -> None:
+    def __init__(self, response: Response, dialect: str = "openai", *, diffs: bool = True) -> None:
         self.frames: list[bytes] = []
         self.response = response
         self._fold = Fold()
         self._transitions = Transitions()
         self._renamed = _OPEN_RESPONSES_NAMES if dialect == "openresponses" else {}
+        self._untold = () if diffs else _DIFFS
 
     @property
     def ended(self) -> bool:
@@ -89,11 +93,13 @@ class EventLog:
         return self._transitions.between_steps
 
     def append(self, event: Any) -> None:
-        """Number, check, fold and encode one event.
+        """Number, check, fold and encode one event, unless it is one that this log does not have.
 
         Raises:
             IllegalTransitionError: the event may not come here; the log is unchanged.
         """
+        if isinstance(event, self._untold):
+            return
         self._transitions.move(event)
         event.sequence_number = len(self.frames)
         self.frames.append(self._encode(event))
@@ -105,6 +111,8 @@ class EventLog:
         Raises:
             IllegalTransitionError: such an event may not come here.
         """
+        if isinstance(event, self._untold):
+            return Deltas([], self._encode(event), [])
         self._transitions.move(event)
         return Deltas(self.frames, self._encode(event), self._fold.pieces(event))
 
@@ -205,6 +213,12 @@ def dialect_of(frames: Iterable[bytes], default: str) -> str:
         if name in _OPENAI_NAMES.values():
             return "openai"
     return default
+
+
+def tells_diffs(frames: Iterable[bytes]) -> bool:
+    """Whether there is an event of a patch's diff among the frames of a log."""
+    names = {_NAMES[kind] for kind in _DIFFS}
+    return any(frame[len(_EVENT) : frame.find(b"\n")] in names for frame in frames)
 
 
 def frame_parts(frame: bytes) -> tuple[bytes, bytes]:

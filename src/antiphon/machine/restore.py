@@ -81,6 +81,7 @@ def restore(
     frames: Sequence[bytes],
     dialect: str = "openai",
     *,
+    diffs: bool = True,
     logprobs: bool = False,
     parallel_tool_calls: bool = True,
     input_tokens: int = 0,
@@ -98,7 +99,7 @@ def restore(
     """
     if not frames:
         raise ValueError("a log without events cannot be restored")
-    log = EventLog(Response(id="", created_at=0, model=""), dialect)
+    log = EventLog(Response(id="", created_at=0, model=""), dialect, diffs=diffs)
     standing = Standing()
     for frame, event in _events(frames):
         if event.sequence_number != len(log.frames):

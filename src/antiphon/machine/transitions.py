@@ -76,6 +76,8 @@ ITEM: dict[type, dict[str, str]] = {
         "message": "done",
         "reasoning": "done",
         "called": "done",
+        # Not every log has the events of a diff.
+        "patch call": "done",
         "shell call": "done",
         "other": "done",
     },

@@ -35,6 +35,7 @@ from antiphon.runtime.rounds import Rounds
 from antiphon.runtime.rules import (
     ENCRYPTED_REASONING,
     LOGPROBS,
+    PATCH_DIFFS,
     check_media,
     check_request,
     check_substance,
@@ -226,6 +227,7 @@ class Planner:
             parent_id=parent_id,
             stream=request.stream,
             dialect=resumed.dialect if resumed is not None else dialect,
+            diffs=PATCH_DIFFS in request.include,
             logprobs=LOGPROBS in request.include,
             store=store,
             begun=store is not None and (request.stream or request.background or request.conversation is not None),

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from antiphon.errors import APIError, EngineUnavailableError, UnavailableError
-from antiphon.machine.log import EventLog, dialect_of
+from antiphon.machine.log import EventLog, dialect_of, tells_diffs
 from antiphon.machine.restore import fold_frames, restore
 from antiphon.machine.transitions import IllegalTransitionError
 from antiphon.machine.turn import progress
@@ -106,7 +106,7 @@ class Recovery:
         """
         frames = opened_frames(batches, claimed.response.snapshot, self._dialect)
         dialect = _decode_plan(claimed.plan).dialect if claimed.plan else dialect_of(frames, self._dialect)
-        restored = restore(frames, dialect)
+        restored = restore(frames, dialect, diffs=tells_diffs(frames))
         log, durable = restored.log, sum(len(batch.offsets) for batch in batches)
         if error is None:
             restored.assembler.cancel()
@@ -144,6 +144,7 @@ class Recovery:
         restored = restore(
             frames_of(batches),
             resumed.dialect,
+            diffs=plan.diffs,
             logprobs=plan.logprobs,
             parallel_tool_calls=request.parallel_tool_calls,
             input_tokens=plan.turn.input_tokens,

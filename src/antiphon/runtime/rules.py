@@ -24,6 +24,7 @@ from antiphon.settings import Settings
 __all__ = [
     "ENCRYPTED_REASONING",
     "LOGPROBS",
+    "PATCH_DIFFS",
     "check_choice",
     "check_format",
     "check_media",
@@ -43,6 +44,9 @@ _PARTS_OF_KIND: dict[str, type | tuple[type, ...]] = {
 _FORMATS = ("text", "json_object", "json_schema")
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 """The `include` value that gives reasoning items their sealed text."""
+
+PATCH_DIFFS = "apply_patch_call.operation_diff"
+"""The `include` value, one of ours, that asks for the events of the diffs of patches (ADR 10)."""
 
 
 def check_request(request: CreateResponse, settings: Settings) -> None:

@@ -101,7 +101,7 @@ class Run:
         if taken is not None:
             plan.turn.sampled = taken.sampled
             return taken.restored.log, taken.restored.assembler
-        log = EventLog(plan.response, plan.dialect)
+        log = EventLog(plan.response, plan.dialect, diffs=plan.diffs)
         assembler = Assembler(
             log,
             logprobs=plan.logprobs,

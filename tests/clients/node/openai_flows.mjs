@@ -43,6 +43,13 @@ const flows = {
     const response = await client.responses.parse({ model, input: "an event", text: { format } });
     assert.equal(typeof response.output_parsed.title, "string");
   },
+  async patchStream() {
+    const input = '!CALL apply_patch {"type": "create_file", "path": "a.txt", "diff": "+one"}';
+    const stream = client.responses.stream({ model, input, tools: [{ type: "apply_patch" }] });
+    await collect(stream);
+    const [patch] = (await stream.finalResponse()).output;
+    assert.deepEqual(patch.operation, { type: "create_file", path: "a.txt", diff: "+one" });
+  },
   async toolLoop() {
     const first = await client.responses.create({ model, input: asked, tools: [weather] });
     const second = await client.responses.create({

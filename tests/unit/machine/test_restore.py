@@ -55,8 +55,8 @@ def drawing(ids: Ids) -> Iterator[None]:
         yield
 
 
-def opened(dialect: str, queued: bool) -> EventLog:
-    log = EventLog(Response(id="resp_test", created_at=1, model="m"), dialect)
+def opened(dialect: str, queued: bool, diffs: bool = True) -> EventLog:
+    log = EventLog(Response(id="resp_test", created_at=1, model="m"), dialect, diffs=diffs)
     log.open(queued)
     if queued:
         log.start()
@@ -81,14 +81,15 @@ def end(assembler: Assembler, ending: str) -> None:
     dialects,
     st.fixed_dictionaries({"logprobs": st.booleans(), "parallel_tool_calls": st.booleans()}),
     st.booleans(),
+    st.booleans(),
     st.data(),
 )
 @pytest.mark.requirement("resume:restore")
-def test_a_restored_log_goes_on_byte_for_byte(program, ending, dialect, options, queued, data) -> None:
+def test_a_restored_log_goes_on_byte_for_byte(program, ending, dialect, options, queued, diffs, data) -> None:
     options = {**options, "input_tokens": 7, "seal": lambda text: f"sealed {len(text)}"}
     ids = Ids()
     with drawing(ids):
-        log = opened(dialect, queued)
+        log = opened(dialect, queued, diffs)
         assembler = Assembler(log, **options)
         boundaries = [(len(log.frames), ids.drawn)]
         for batch in program:
@@ -97,7 +98,7 @@ def test_a_restored_log_goes_on_byte_for_byte(program, ending, dialect, options,
         end(assembler, ending)
         cut = data.draw(st.integers(0, len(program)))
         count, ids.drawn = boundaries[cut]
-        restored = restore(log.frames[:count], dialect, **options)
+        restored = restore(log.frames[:count], dialect, diffs=diffs, **options)
         assert restored.log.frames == log.frames[:count]
         for batch in program[cut:]:
             restored.assembler.feed(batch)
