@@ -2509,7 +2509,7 @@ TOOLS: tuple[Requirement, ...] = (
         "tools:apply-patch:diffs",
         "hosted-tools A2, client-contract 3.3",
         "The events of a diff come where include asks for apply_patch_call.operation_diff.",
-        divergence="OpenAI always sends them, although the stream helpers of its own packages fail on them.",
+        divergence="OpenAI always sends them, although the stream helper of its JavaScript package throws on them.",
     ),
     R("tools:local-shell", "hosted-tools A1", "A call of the local shell is an item of its own."),
     R("tools:client:loop", "client-contract 3.4", "The outputs of tools that a client runs go to the model as text."),
