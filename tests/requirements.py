@@ -2755,7 +2755,11 @@ RULES: tuple[Requirement, ...] = (
         divergence="It is always there, at the server's port, under names of our own in vLLM's style.",
     ),
     R("scripted:budget", "issue 4, section 5", "The scripted model thinks within its budget, and then answers."),
-    R("media:output", "issue 4, section 7", "Images and documents that a tool gives reach the model as those of a user."),
+    R(
+        "media:output",
+        "issue 4, section 7",
+        "Images and documents that a tool gives reach the model as those of a user.",
+    ),
     R("api:cors", "operations C9", "Web pages of the origins that a setting names may ask, and no others."),
     R(
         "subset:M44",
@@ -2779,7 +2783,11 @@ PROBE: tuple[Requirement, ...] = (
 
 TEMPLATES: tuple[Requirement, ...] = (
     R("template:trial", "faults B3 4", "A chat template that loops, crashes or eats memory is refused at the start."),
-    R("template:header", "faults B3 7", "Templates are found in a model file, and what it says of itself is not trusted."),
+    R(
+        "template:header",
+        "faults B3 7",
+        "Templates are found in a model file, and what it says of itself is not trusted.",
+    ),
     R("template:file", "faults B3 4", "A model gets another chat template by --chat-template-file or its settings."),
     R("template:serving", "faults B3 4", "A template that loops over one conversation holds up no other request."),
 )
