@@ -18,6 +18,11 @@ UPKEEP: tuple[Requirement, ...] = (
     ),
     R("ops:metrics:websockets", "operations C2", "Open WebSocket connections are in /metrics."),
     R("ops:metrics:rings", "operations C2", "What servers of one database could not tell each other is in /metrics."),
+    R(
+        "store:postgresql:deletes",
+        "faults B2 11",
+        "A deletion whose connection was lost says whether there was anything to delete.",
+    ),
     R("store:idempotency:free", "operations C1", "A key is given free only by the response that it stands for."),
     R(
         "idempotency:free",

@@ -43,7 +43,7 @@ class PostgresConversations(PostgresLimits, ConversationStore):
                 if violated(error) != "conversations_by_id":
                     raise
                 found = await fetch(connection, "get_conversation", **names, oldest=self._oldest)
-                if not found and await self._delete(connection, names, expired_only=True):
+                if not found and await self._delete_expired(connection, names):
                     await execute(connection, "create_conversation", **parameters)
                 elif not again or not found or tuple(found[0]) != _stored(conversation):
                     raise conversation_exists() from None
@@ -82,8 +82,13 @@ class PostgresConversations(PostgresLimits, ConversationStore):
         if not storable(conversation_id):
             return False
         names: dict[str, object] = {"tenant": scope.tenant, "id": conversation_id}
-        # Of an attempt that lost its connection nobody knows any more whether there was one; it is gone now.
-        return await self._run(lambda connection, again: self._delete(connection, names, otherwise=again))
+
+        async def delete(connection: Connection) -> bool:
+            found = await fetch(connection, "lock_conversation", **names, oldest=self._oldest)
+            await self._remove_conversations(connection, [number for number, _ in found])
+            return any(not expired for _, expired in found)
+
+        return await self._delete_found(delete)
 
     async def add_conversation_items(self, scope: Scope, conversation_id: str, items: Sequence[StoredItem]) -> bool:
         """Append items, which is a use of the conversation; False where there is none by that id."""
@@ -115,32 +120,27 @@ class PostgresConversations(PostgresLimits, ConversationStore):
         if not storable(conversation_id, item_id):
             return False
 
-        async def job(connection: Connection, again: bool) -> bool:
-            async with connection.transaction():
-                items = await fetch(
-                    connection,
-                    "delete_conversation_item",
-                    tenant=scope.tenant,
-                    id=conversation_id,
-                    item_id=item_id,
-                    oldest=self._oldest,
-                )
-                await self._remove_items(connection, [row[0] for row in items])
-            return bool(items) or again
+        async def delete(connection: Connection) -> bool:
+            items = await fetch(
+                connection,
+                "delete_conversation_item",
+                tenant=scope.tenant,
+                id=conversation_id,
+                item_id=item_id,
+                oldest=self._oldest,
+            )
+            await self._remove_items(connection, [row[0] for row in items])
+            return bool(items)
 
-        return await self._run(job)
+        return await self._delete_found(delete)
 
-    async def _delete(
-        self, connection: Connection, names: dict[str, object], *, expired_only: bool = False, otherwise: bool = False
-    ) -> bool:
-        """Remove a conversation; whether there was one that had not expired or, with `expired_only`, that had."""
+    async def _delete_expired(self, connection: Connection, names: dict[str, object]) -> bool:
+        """Remove a conversation if it has expired; whether it had."""
         async with connection.transaction():
             found = await fetch(connection, "lock_conversation", **names, oldest=self._oldest)
-            chosen = [number for number, expired in found if expired or not expired_only]
-            await self._remove_conversations(connection, chosen)
-        if expired_only:
-            return bool(chosen)
-        return any(not expired for _, expired in found) or otherwise
+            expired = [number for number, expired in found if expired]
+            await self._remove_conversations(connection, expired)
+        return bool(expired)
 
 
 def _items(items: Sequence[StoredItem]) -> dict[str, object]:

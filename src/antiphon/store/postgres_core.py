@@ -107,6 +107,23 @@ class PostgresCore:
     async def _run(self, job: Callable[[Connection, bool], Awaitable[T]]) -> T:
         return await self._open().database.run(job)
 
+    async def _delete_found(self, delete: Callable[[Connection], Awaitable[bool]]) -> bool:
+        """Delete something in a transaction; whether there was anything, as `delete` says.
+
+        Where the answer to the commit was lost, another attempt finds nothing. What the first one found is known all
+        the same, since it was told before the commit.
+        """
+        seen = False
+
+        async def job(connection: Connection, again: bool) -> bool:
+            nonlocal seen
+            async with connection.transaction():
+                found = await delete(connection)
+                seen = seen or found
+            return found or (again and seen)
+
+        return await self._run(job)
+
     async def _fetch(self, query: str, **parameters: object) -> Sequence[Sequence[Any]]:
         """The rows of a statement that may be run again."""
         return await self._run(lambda connection, _: fetch(connection, query, **parameters))

@@ -108,12 +108,11 @@ class PostgresFiles(PostgresCore, FileStore):
         if not storable(file_id):
             return False
 
-        async def job(connection: Connection, again: bool) -> bool:
+        async def delete(connection: Connection) -> bool:
             rows = await fetch(connection, "delete_file", tenant=scope.tenant, id=file_id, now=self._clock())
-            # Where an earlier attempt may have got through, a file that is not there is one that was deleted by it.
-            return rows[0][0] if rows else again
+            return bool(rows) and rows[0][0]
 
-        return await self._run(job)
+        return await self._delete_found(delete)
 
     async def _remove_due_files(self, now: float) -> int:
         """Remove the files whose time is up, and those that did not come in whole; the number removed."""

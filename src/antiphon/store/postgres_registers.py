@@ -91,11 +91,10 @@ class PostgresRegisters(PostgresCore, Registers):
         if not storable(prompt_id):
             return False
 
-        async def job(connection: Connection, again: bool) -> bool:
-            # After an attempt that may have got through, they are gone by our doing.
-            return bool(await fetch(connection, "delete_prompt", tenant=scope.tenant, id=prompt_id)) or again
+        async def delete(connection: Connection) -> bool:
+            return bool(await fetch(connection, "delete_prompt", tenant=scope.tenant, id=prompt_id))
 
-        return await self._run(job)
+        return await self._delete_found(delete)
 
     async def add_key(self, key: ApiKey) -> None:
         """Keep an API key.
