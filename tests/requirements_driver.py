@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.requirement import Requirement
 
-__all__ = ["DRIVER_DECODE", "DRIVER_ENCODE", "DRIVER_STREAM"]
+__all__ = ["DRIVER_CALLS", "DRIVER_DECODE", "DRIVER_ENCODE", "DRIVER_STREAM"]
 
 R = Requirement
 
@@ -89,6 +89,131 @@ DRIVER_ENCODE: tuple[Requirement, ...] = (
     R("driver:options", "issue 5, section 1", "An option that nobody knows is refused; `extra_body` goes as it is."),
 )
 
-DRIVER_DECODE: tuple[Requirement, ...] = ()
+DRIVER_DECODE: tuple[Requirement, ...] = (
+    R("driver:D1", "driver D1", "A status other than 2xx is an error with status and body; what is no answer is none."),
+    R(
+        "driver:D2",
+        "driver D2",
+        "Text is that of all messages, refusals and bare parts, joined, and what stands beside the output.",
+        divergence="`output_text` counts only where the output does not say the same.",
+    ),
+    R("driver:D3", "driver D3", "A commentary that equals the final answer is said once; others keep their phases."),
+    R(
+        "driver:D4",
+        "driver D4",
+        "Thinking is all summaries, then all content, a blank line between parts; it comes first.",
+    ),
+    R("driver:D5", "driver D5", "Each reasoning item is kept with text, signature, provider and place."),
+    R("driver:D6", "driver D6", "A function call has an id, a name, and its arguments as they came."),
+    R("driver:D7", "driver D7", "Calls that the server made are marked, and never make the answer wait for tools."),
+    R("driver:D8", "driver D8", "Items of the code interpreter are in the provider's metadata only."),
+    R("driver:D9", "driver D9", "A refusal is text, ends as `content_filter` before all else, and has no object."),
+    R("driver:D10", "driver D10", "Annotations are gathered from all parts."),
+    R("driver:D11", "driver D11", "What has no place of its own in the answer is in the provider's metadata."),
+    R(
+        "driver:D12",
+        "driver D12",
+        "The finish reason follows from status, refusals, calls and the reason of an incomplete answer.",
+        divergence="`max_tool_calls` and `context_window` are `length`; a failed answer is `error`.",
+    ),
+    R(
+        "driver:D13",
+        "driver D13",
+        "Usage is read under each of its names, with the most that anything says of hosted tools.",
+        divergence="A missing total is the sum of input and output.",
+    ),
+    R(
+        "driver:D14",
+        "driver D14",
+        "The object is read from the text or from `structured_output`, mended on request, and held against its schema.",
+    ),
+    R("driver:D15", "driver D15", "The message knows its response id, its phases and what to replay."),
+    R("driver:problem", "driver S12, S13", "A failed answer has its problem, whole or streamed, and can raise it."),
+    R("driver:calls", "hosted-tools A1", "Calls of every kind are told by who executes them, unknown kinds too."),
+    R("driver:lossless", "issue 5, section 1", "Every item stays at hand as it came."),
+    R(
+        "driver:schema",
+        "driver D14",
+        "An object is judged as JSON Schema says, without a validator's package, and never without end.",
+        divergence="`pattern` and `patternProperties` are not checked.",
+    ),
+    R("driver:loose", "issue 5, section 1", "NaN, half characters and missing last brackets are read."),
+    R("driver:recordings", "issue 5, must show 1", "Recorded answers of real endpoints are decoded without loss."),
+)
 
-DRIVER_STREAM: tuple[Requirement, ...] = ()
+DRIVER_STREAM: tuple[Requirement, ...] = (
+    R("driver:S1", "driver S1", "Text and refusals come as they arrive, with the phase that their item announced."),
+    R("driver:S2", "driver S2", "The whole of a text that has ended is no chunk."),
+    R(
+        "driver:S3",
+        "driver S3",
+        "Thinking comes under each of its event names; joined, parts have a blank line between.",
+    ),
+    R("driver:S4", "driver S4", "Parts of a reasoning summary are announced, and told when done."),
+    R("driver:S5", "driver S5", "Calls are announced by who executes them: function, hosted tool, code interpreter."),
+    R("driver:S6", "driver S6", "Arguments come in fragments, or whole where none came; old event names count too."),
+    R(
+        "driver:S7",
+        "driver S7",
+        "A done item brings what no delta brought, and nothing twice.",
+        divergence="Where deltas stopped short of the text, its rest comes too.",
+    ),
+    R("driver:S8", "driver S8", "Annotations come one by one; those of the last event count."),
+    R("driver:S9", "driver S9", "Usage may come in an event of its own."),
+    R(
+        "driver:S10",
+        "driver S10",
+        "The terminal chunk says how the answer ended, with all that the next request needs.",
+    ),
+    R("driver:S11", "driver S11", "An incomplete answer says why, and keeps its usage."),
+    R("driver:S12", "driver S12", "A failed answer ends its stream with its problem."),
+    R("driver:S13", "driver S13", "An error event, flat or nested, ends the stream with its problem."),
+    R(
+        "driver:S14",
+        "driver S14",
+        "[DONE] ends what nothing else ended; what nobody knows is nothing; types are found.",
+    ),
+    R("driver:S15", "driver S15", "Calls of hosted tools are counted once, from events and items."),
+    R("driver:law", "issue 5, section 1", "The streamed and the whole answer of the same bytes are the same."),
+    R("driver:cuts", "issue 5, must show 1", "Where the bytes of a stream are cut makes no difference."),
+    R("driver:drops", "issue 5, must show 1", "Events that are missing are made up for by those that say the same."),
+    R("driver:duplicates", "issue 5, must show 1", "Events that are repeated say nothing again."),
+    R(
+        "driver:identity",
+        "issue 5, section 1",
+        "Items are told apart by place, id or kind, whichever is there and right.",
+    ),
+    R("driver:numbers", "issue 5, section 1", "Sequence numbers that do not count are not believed."),
+    R("driver:garbage", "issue 5, section 1", "No stream and no answer, however spoiled, is a crash."),
+    R("driver:cut-off", "issue 5, section 1", "A stream that breaks off is an error that says where to take it up."),
+    R("driver:several", "responses-api 7", "A stream may hold several answers one after the other."),
+)
+
+DRIVER_CALLS: tuple[Requirement, ...] = (
+    R("driver:calls", "issue 5, section 1", "Responses are made, retrieved, cancelled, deleted and compacted."),
+    R("driver:streams", "issue 5, section 1", "A stream is chunks, and at its end the answer that the whole would be."),
+    R(
+        "driver:retries",
+        "operations C1",
+        "Requests are sent again as the endpoint says, or after pauses that double, and only so often.",
+    ),
+    R(
+        "driver:resume",
+        "issue 5, section 1",
+        "A stream that breaks off goes on where it was: its caller sees every chunk once.",
+    ),
+    R(
+        "driver:cancel",
+        "issue 5, section 1",
+        "Who leaves a stream early, or is cancelled, ends it at the endpoint too, unless it was to run on.",
+    ),
+    R("driver:timeouts", "issue 5, section 1", "An endpoint that says nothing for too long counts as broken off."),
+    R("driver:background", "issue 5, section 1", "A response in the background is asked for until it has ended."),
+    R("driver:objects", "issue 5, section 1", "A structured answer is an object of the type that was asked for."),
+    R(
+        "driver:fallbacks",
+        "issue 5, section 1",
+        "An answer that the endpoint forgot is not gone on from; where nothing is stored nothing runs in the background.",
+    ),
+    R("driver:in-process", "issue 5, section 1", "The asynchronous client can ask an application in its own process."),
+)

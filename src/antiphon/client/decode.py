@@ -40,6 +40,7 @@ __all__ = ["DecodeOptions", "decode", "normalize", "read_problem"]
 _LENGTH = frozenset({"stop", "length", "max_tokens", "max_output_tokens", "max_tool_calls", "context_window"})
 _AS_THEY_ARE: dict[str, FinishReason] = {"tool_calls": "tool_calls", "content_filter": "content_filter"}
 _NOT_META = frozenset({"id", "model", "output_text", "output", "usage"})
+_EVENTS = frozenset({"error", "response.error", "response.failed"})
 _OF_A_RESPONSE = frozenset({"output", "output_text", "status", "error", "id"})
 
 
@@ -168,7 +169,7 @@ def normalize(body: dict[str, Any], options: DecodeOptions, seen_tools: Mapping[
 def _said(output: list[dict[str, Any]], body: dict[str, Any]) -> list[_Said]:
     found: list[_Said] = []
     for place, item in enumerate(output):
-        kind = item.get("type")
+        kind = as_str(item.get("type"))
         if kind == "message" or (kind is None and "content" in item):
             content = item.get("content")
             parts = [{"type": "output_text", "text": content}] if isinstance(content, str) else as_dicts(content)
@@ -232,7 +233,11 @@ def _calls(output: list[dict[str, Any]], body: dict[str, Any]) -> tuple[list[Too
     answered = answered_calls(output)
     calls = [tool_call(item, place, answered) for place, item in enumerate(output) if is_call(item)]
     known = {identity for item in output if (identity := as_str(item.get("id")))}
-    beside = [item for item in as_dicts(body.get("hosted_tool_calls")) if is_call(item) and item.get("id") not in known]
+    beside = [
+        item
+        for item in as_dicts(body.get("hosted_tool_calls"))
+        if is_call(item) and as_str(item.get("id")) not in known
+    ]
     for place, item in enumerate(beside, len(output)):
         calls.append(msgspec.structs.replace(tool_call(item, place), builtin=True))
         if call_id := as_str(item.get("call_id")):
@@ -300,7 +305,7 @@ def read_problem(holder: dict[str, Any], fallback: str) -> Problem:
     return Problem(
         message=next((message for message in messages if isinstance(message, str) and message), code or fallback),
         code=code,
-        type=next((kind for kind in kinds if isinstance(kind, str) and kind and kind != "error"), None),
+        type=next((kind for kind in kinds if isinstance(kind, str) and kind and kind not in _EVENTS), None),
         param=next((param for place in places if (param := as_str(place.get("param")))), None),
     )
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from antiphon.client.loose import as_int, close_brackets, dumps, loads
+from antiphon.client.loose import as_place, close_brackets, dumps, loads
 
 __all__ = ["DELTAS", "TEXTS_DONE", "Place", "read_event", "text_index", "text_of", "tool_event"]
 
@@ -95,7 +95,7 @@ def read_event(data: str | bytes) -> dict[str, Any] | None:
 
 def text_index(event: dict[str, Any], place: Place) -> int:
     """Which of the item's texts of that kind the event is about; 0 where it does not say."""
-    return (as_int(event.get(place.index)) or 0) if place.index else 0
+    return as_place(event.get(place.index)) if place.index else 0
 
 
 def text_of(event: dict[str, Any], place: Place) -> str:

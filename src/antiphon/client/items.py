@@ -133,7 +133,7 @@ def tool_call(item: dict[str, Any], index: int, answered: Set[str] = frozenset()
 
 def part_text(part: dict[str, Any]) -> tuple[str, bool] | None:
     """The text of a part of a message, and whether it is a refusal (D2, D9); None for a part without text."""
-    kind = part.get("type")
+    kind = as_str(part.get("type"))
     if kind == "refusal":
         text = as_str(part.get("refusal")) or as_str(part.get("text"))
         return None if text is None else (well_formed(text), True)

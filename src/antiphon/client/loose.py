@@ -7,7 +7,18 @@ from typing import Any, cast
 
 import msgspec
 
-__all__ = ["as_dict", "as_dicts", "as_int", "as_list", "as_str", "close_brackets", "dumps", "loads", "well_formed"]
+__all__ = [
+    "as_dict",
+    "as_dicts",
+    "as_int",
+    "as_list",
+    "as_place",
+    "as_str",
+    "close_brackets",
+    "dumps",
+    "loads",
+    "well_formed",
+]
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -85,6 +96,11 @@ def as_int(value: Any) -> int | None:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value if isinstance(value, int) else None
+
+
+def as_place(value: Any) -> int:
+    """A place in a list, 0 where none is given."""
+    return max(as_int(value) or 0, 0)
 
 
 def as_dict(value: Any) -> dict[str, Any]:

@@ -102,10 +102,10 @@ class _Checker:
     def _object(self, value: dict[str, Any], rules: dict[str, Any], depth: int) -> Iterator[Violation]:
         if not _within(len(value), rules, "minProperties", "maxProperties"):
             yield "value"
-        if any(name not in value for name in as_list(rules.get("required"))):
+        if any(name not in value for name in _names(rules.get("required"))):
             yield "value"
         for name, needed in as_dict(rules.get("dependentRequired")).items():
-            if name in value and any(other not in value for other in as_list(needed)):
+            if name in value and any(other not in value for other in _names(needed)):
                 yield "value"
         properties = as_dict(rules.get("properties"))
         others = True if rules.get("patternProperties") else rules.get("additionalProperties", True)
@@ -133,10 +133,14 @@ class _Checker:
                 yield "value"
 
 
+def _names(value: Any) -> list[str]:
+    return [name for name in as_list(value) if isinstance(name, str)]
+
+
 def _is_of_type(value: Any, wanted: Any) -> bool:
     if wanted is None:
         return True
-    names: list[Any] = [wanted] if isinstance(wanted, str) else as_list(wanted)
+    names = [wanted] if isinstance(wanted, str) else _names(wanted)
     for name in names:
         if name == "integer":
             if not isinstance(value, bool) and (

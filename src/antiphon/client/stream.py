@@ -38,7 +38,7 @@ from antiphon.client.items import (
     summary_texts,
     tool_call,
 )
-from antiphon.client.loose import as_dict, as_dicts, as_int, as_str
+from antiphon.client.loose import as_dict, as_dicts, as_int, as_place, as_str
 from antiphon.client.response import Response
 from antiphon.client.usage import count_tools, decode_usage
 from antiphon.protocol.sse import ServerSentEvent
@@ -335,7 +335,7 @@ class StreamDecoder:
 
     def _part_done(self, event: dict[str, Any]) -> list[Chunk]:
         part = as_dict(event.get("part"))
-        index = as_int(event.get("content_index")) or 0
+        index = as_place(event.get("content_index"))
         if part.get("type") == "reasoning_text":
             self._assembly.find(event, "reasoning").whole["content", index] = as_str(part.get("text")) or ""
             return []
@@ -356,7 +356,7 @@ class StreamDecoder:
 
     def _summary_part(self, event: dict[str, Any], status: Literal["added", "done"]) -> list[Chunk]:
         slot = self._assembly.find(event, "reasoning")
-        index = as_int(event.get("summary_index")) or 0
+        index = as_place(event.get("summary_index"))
         text = as_str(as_dict(event.get("part")).get("text")) or ""
         if text:
             slot.whole["summary", index] = text
@@ -367,9 +367,9 @@ class StreamDecoder:
         if not annotation:
             return []
         slot = self._assembly.find(event, "message")
-        known = slot.annotations.setdefault(as_int(event.get("content_index")) or 0, [])
+        known = slot.annotations.setdefault(as_place(event.get("content_index")), [])
         place = as_int(event.get("annotation_index"))
-        if place is not None and place < len(known) and known[place] == annotation:
+        if place is not None and 0 <= place < len(known) and known[place] == annotation:
             return []
         known.append(annotation)
         return [MetaChunk(annotations=[annotation])]
@@ -399,7 +399,7 @@ class StreamDecoder:
             body.update(given)
         else:
             body["output"] = []
-        if body.get("status") in _RUNNING:
+        if as_str(body.get("status")) in _RUNNING:
             body["status"] = status
         if status == "incomplete" and not as_dict(body.get("incomplete_details")) and event.get("reason"):
             body["incomplete_details"] = {"reason": event["reason"]}
@@ -413,7 +413,7 @@ class StreamDecoder:
         if not self._base and not self._assembly.slots:
             self._ended = True
             return [MetaChunk(terminal=True)]
-        status = self._base.get("status")
+        status = as_str(self._base.get("status"))
         return self._end({**self._base, "output": [], "status": "completed" if status in _RUNNING else status})
 
     def _end(self, body: dict[str, Any]) -> list[Chunk]:
