@@ -129,7 +129,7 @@ DRIVER_DECODE: tuple[Requirement, ...] = (
     ),
     R("driver:D15", "driver D15", "The message knows its response id, its phases and what to replay."),
     R("driver:problem", "driver S12, S13", "A failed answer has its problem, whole or streamed, and can raise it."),
-    R("driver:calls", "hosted-tools A1", "Calls of every kind are told by who executes them, unknown kinds too."),
+    R("driver:kinds", "hosted-tools A1", "Calls of every kind are told by who executes them, unknown kinds too."),
     R("driver:lossless", "issue 5, section 1", "Every item stays at hand as it came."),
     R(
         "driver:schema",

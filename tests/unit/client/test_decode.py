@@ -178,7 +178,7 @@ def test_a_call_without_name_or_id_can_still_be_answered() -> None:
     assert (first.id, first.name, second.id) == ("fc_1", "unknown", "call_1")
 
 
-@pytest.mark.requirement("driver:D6", "driver:calls")
+@pytest.mark.requirement("driver:D6", "driver:kinds")
 @pytest.mark.parametrize(
     ("scene", "name", "kind"),
     [
@@ -198,7 +198,7 @@ def test_calls_of_other_kinds_wait_for_the_client_too(scene: str, name: str, kin
     assert response.usage.tool_usage == {}
 
 
-@pytest.mark.requirement("driver:calls")
+@pytest.mark.requirement("driver:kinds")
 def test_what_else_a_call_says_is_kept_with_it() -> None:
     call = decode(SCENES["tool-search"].body()).local_tool_calls[0]
     assert call.metadata == {"id": "fc_1", "status": "completed", "namespace": "sky"}
@@ -219,7 +219,7 @@ def test_calls_of_the_server_are_not_ours_to_answer(kind: str) -> None:
     assert response.local_tool_calls == []
 
 
-@pytest.mark.requirement("driver:D7", "driver:calls")
+@pytest.mark.requirement("driver:D7", "driver:kinds")
 def test_who_executes_an_unknown_call_is_told_from_its_call_id() -> None:
     theirs, ours, answered = answer(
         {"type": "search_corpus_call", "id": "sc_1"},
