@@ -2648,6 +2648,7 @@ SAMPLING: tuple[Requirement, ...] = (
     R("sampling:bounds", "B3 8", "No number of a request reaches an engine that is beyond its range."),
     R("sampling:reaches", "M29", "Each field of sampling reaches llama.cpp as it was sent."),
     R("sampling:bias", "M29", "A bias of a token's logit decides what is drawn."),
+    R("sampling:bias:unknown", "M29", "A bias of a token that the model does not have is a 400."),
     R("thinking:budget", "issue 4, section 5", "Thinking that has spent its budget is ended; the answer follows."),
     R("thinking:budget:none", "issue 4, section 5", "A budget of nothing, or the server's, ends thinking at once."),
     R("thinking:budget:names", "M29", "The names that comparable servers have for the budget are taken."),
@@ -2722,7 +2723,11 @@ ATTACKS: tuple[Requirement, ...] = (
     R("attacks:schema", "faults B2 16, B3 11, 13", "A hostile schema is refused or answered within two seconds."),
     R("attacks:grammar", "faults B2 16, B3 9, 10", "A hostile grammar of a tool ends neither engine nor server."),
     R("attacks:template", "faults B3 1, 3, 4", "No template reaches the system, and no field is a template."),
-    R("attacks:number", "faults B2 14, B3 8", "Numbers far out of range are refused before the engine."),
+    R(
+        "attacks:number",
+        "faults B2 14, B3 8",
+        "Whatever stands in place of a number, in any field, is refused or in range.",
+    ),
 )
 
 RULES: tuple[Requirement, ...] = (

@@ -9,15 +9,20 @@ from __future__ import annotations
 import json
 import re
 import time
+import types
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Union, get_args, get_origin
+from urllib.parse import quote
 
 import httpx
+import msgspec
 import psutil
 import pytest
 
+from antiphon.protocol import chat, completions, embeddings, request
+from support import tiny_bert
 from support.server import RunningServer, running_server
 from support.tiny_gguf import CHATML, HERMES
 
@@ -33,8 +38,10 @@ PLAIN = json.dumps({"input": "Hello", "max_output_tokens": 16})
 
 
 @pytest.fixture(scope="module")
-def server(tiny: Callable[..., Path]) -> Iterator[RunningServer]:
+def server(tiny: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    vectors = tiny_bert.build(tmp_path_factory.mktemp("bert"))
     arguments = ["--model", str(tiny(template=HERMES)), "--store", "memory", "--threads", "1"]
+    arguments += ["--embedding-model", str(vectors)]
     with running_server(arguments) as started:
         # The first request pays for what is made once.
         assert post(started, PLAIN).status_code == 200
@@ -47,16 +54,17 @@ def post(server: RunningServer, body: str) -> httpx.Response:
     return httpx.post(f"{server.base_url}/responses", content=named, headers=headers, timeout=PATIENCE)
 
 
-def engine_pid(server: RunningServer) -> int:
+def engines(server: RunningServer) -> set[int]:
+    """The processes of the engines, of which there are two."""
     children = psutil.Process(server.process.pid).children()
-    found = [child.pid for child in children if "antiphon.engines.llamacpp.child" in child.cmdline()]
-    assert len(found) == 1
-    return found[0]
+    found = {child.pid for child in children if "antiphon.engines.llamacpp.child" in child.cmdline()}
+    assert len(found) == 2
+    return found
 
 
 def withstood(server: RunningServer, body: str) -> httpx.Response:
     """The answer to an attack, which came in time, told nothing, and harmed nobody beside it or after it."""
-    engine = engine_pid(server)
+    before = engines(server)
     with ThreadPoolExecutor(1) as beside:
         other = beside.submit(post, server, PLAIN)
         began = time.monotonic()
@@ -64,7 +72,7 @@ def withstood(server: RunningServer, body: str) -> httpx.Response:
         took = time.monotonic() - began
         assert other.result().status_code == 200
     assert post(server, PLAIN).status_code == 200
-    assert engine_pid(server) == engine
+    assert engines(server) == before
     if answer.status_code == 200:
         assert answer.json()["status"] in ("completed", "incomplete"), answer.text[:500]
     else:
@@ -126,6 +134,12 @@ SCHEMAS = {
     "pattern-reversed": (a_pattern("^a{5,0}$"), 400),
     "pattern-million": (a_pattern("^a{1,1000000}$"), None),
     "pattern-unclosed": (a_pattern("(a"), 400),
+    "numbers-vast": (an_object(f'{{"type":"integer","minimum":-1{"0" * 400},"maximum":1{"0" * 400}}}'), None),
+    "numbers-tiny": (an_object('{"type":"number","exclusiveMinimum":1e-300,"multipleOf":1e-300}'), None),
+    "numbers-none": (an_object('{"type":"number","multipleOf":0}'), 400),
+    "length-vast": (an_object(f'{{"type":"string","minLength":1{"0" * 30}}}'), None),
+    "length-large": (an_object('{"type":"string","minLength":100000,"maxLength":1000000}'), None),
+    "items-large": (an_object('{"type":"array","items":{"type":"null"},"minItems":100000}'), None),
     "type-unknown": (an_object('{"type":"nonsense"}'), 400),
     "type-number": (an_object('{"type":7}'), 400),
     "type-nested": (an_object('{"type":[["string"]]}'), 400),
@@ -154,6 +168,7 @@ def test_hostile_parameters_of_a_tool_are_withstood(server: RunningServer, name:
 GRAMMARS = {
     "nested": ("lark", "start: " + "(" * 60_000 + '"a"' + ")" * 60_000, 400),
     "reversed": ("lark", 'start: "a"{5,0}', 400),
+    "vast": ("lark", f'start: "a"{{1,1{"0" * 400}}}', None),
     "million": ("lark", 'start: "a"{1,1000000}', None),
     "repeated": ("lark", 'start: ((("a"~1..1000)~1..1000)~1..1000)', None),
     "no-start": ("lark", 'other: "a"', 400),
@@ -214,13 +229,128 @@ def test_no_field_of_a_request_is_a_template(server: RunningServer, tmp_path: Pa
         assert answer.json()["usage"]["input_tokens"] == post(server, json.dumps(plain)).json()["usage"]["input_tokens"]
 
 
-NUMBERS = {"low": str(-(2**63)), "high": str(2**63), "vast": "1" + "0" * 400, "nan": "NaN"}
-FIELDS = "temperature top_p presence_penalty frequency_penalty top_k min_p seed top_logprobs".split()
+NUMBERS = {
+    "low": str(-(2**63)),
+    "lower": "-1" + "0" * 400,
+    "high": str(2**63),
+    "vast": "1" + "0" * 400,
+    "longer": "1" * 5_000,
+    "large": "1e308",
+    "larger": "1e400",
+    "nan": "NaN",
+    "infinite": "Infinity",
+    "infinitely-low": "-Infinity",
+    "text": '"1"',
+    "list": "[1]",
+    "object": '{"1":1}',
+    "truth": "true",
+}
+FRACTIONS = {"fraction": "1.5", "small": "1e-308", "rounded": "1.0000000000000001e0"}
+# What a body is read into is no part of the interface, but no field of it may be left out here.
+READ: list[type[msgspec.Struct]] = [module._Body for module in (request, chat, completions, embeddings)]
+BODIES: dict[str, tuple[type[msgspec.Struct], dict[str, Any]]] = {
+    "/responses": (READ[0], {"model": "tiny", "input": "Hello", "max_output_tokens": 16}),
+    "/chat/completions": (
+        READ[1],
+        {"model": "tiny", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 16},
+    ),
+    "/completions": (READ[2], {"model": "tiny", "prompt": "Hello", "max_tokens": 4}),
+    "/embeddings": (READ[3], {"model": "bert", "input": "Hello"}),
+}
+
+
+def kinds(annotation: Any) -> set[type]:
+    """The types of numbers that a field may have by itself."""
+    if annotation in (int, float):
+        return {annotation}
+    if get_origin(annotation) in (Annotated, Union, types.UnionType):
+        return set[type]().union(*(kinds(part) for part in get_args(annotation)))
+    return set()
+
+
+def numeric_fields(body: type[msgspec.Struct]) -> dict[str, set[type]]:
+    found = {field.name: kinds(field.type) for field in msgspec.structs.fields(body)}
+    return {name: types for name, types in found.items() if types}
 
 
 @pytest.mark.requirement("attacks:number")
-@pytest.mark.parametrize("field", FIELDS)
-def test_numbers_far_out_of_range_are_withstood(server: RunningServer, field: str) -> None:
-    for name, number in NUMBERS.items():
-        answer = withstood(server, f'{{"input":"Hello","max_output_tokens":16,"{field}":{number}}}')
-        assert answer.status_code == 400, (name, answer.text[:500])
+@pytest.mark.parametrize("route", BODIES)
+def test_numbers_far_out_of_range_are_withstood(server: RunningServer, route: str) -> None:
+    body, plain = BODIES[route]
+    fields = numeric_fields(body)
+    assert len(fields) == (1 if route == "/embeddings" else 31 if route == "/responses" else 32)
+    attacks = [
+        (field, name, number, {**plain, field: "NUMBER"})
+        for field, numbers in fields.items()
+        for name, number in (NUMBERS if float in numbers else NUMBERS | FRACTIONS).items()
+    ]
+    all_refused(server, route, attacks)
+
+
+@pytest.mark.requirement("attacks:number")
+def test_numbers_deep_in_a_body_are_withstood(server: RunningServer) -> None:
+    numbers = NUMBERS | FRACTIONS
+    response, text, vectors = (BODIES[route][1] for route in ("/responses", "/completions", "/embeddings"))
+    management = [{"type": "compaction", "compact_threshold": "NUMBER"}]
+    places: list[tuple[str, str, dict[str, str], dict[str, Any]]] = [
+        ("/responses", "context_management", numbers, {**response, "context_management": management}),
+        ("/responses", "logit_bias", NUMBERS, {**response, "logit_bias": {"5": "NUMBER"}}),
+        # A text among the prompts is a prompt, and a list of tokens is one too.
+        ("/completions", "prompt", without(numbers, "text", "list"), {**text, "prompt": ["NUMBER"]}),
+        ("/completions", "prompt", numbers, {**text, "prompt": [["NUMBER"]]}),
+        ("/embeddings", "input", without(numbers, "text", "list"), {**vectors, "input": ["NUMBER"]}),
+        ("/embeddings", "input", numbers, {**vectors, "input": [["NUMBER"]]}),
+        ("/detokenize", "tokens", numbers, {"model": "tiny", "tokens": ["NUMBER"]}),
+    ]
+    for route, field, table, body in places:
+        all_refused(server, route, [(field, name, number, body) for name, number in table.items()])
+
+
+@pytest.mark.requirement("attacks:number", "sampling:bias:unknown")
+def test_a_bias_of_what_is_no_token_is_refused(server: RunningServer) -> None:
+    for route in ("/responses", "/chat/completions", "/completions"):
+        plain = BODIES[route][1]
+        keys = ["-1", str(2**31), "1" * 400, "1.0", "NaN", "a", "", str(2**31 - 1), "1000000"]
+        all_refused(server, route, [("logit_bias", key, "1", {**plain, "logit_bias": {key: "NUMBER"}}) for key in keys])
+        with client(server) as asking:
+            assert asking.post(route, json={**plain, "logit_bias": {"5": 1, "639": -1}}).status_code == 200
+
+
+@pytest.mark.requirement("attacks:number")
+def test_numbers_in_a_query_are_withstood(server: RunningServer) -> None:
+    with client(server) as asking:
+        kept = asking.post("/responses", json=BODIES["/responses"][1]).json()["id"]
+        for name, number in NUMBERS.items():
+            for query in (f"/{kept}/input_items?limit=", f"/{kept}?stream=true&starting_after="):
+                answer = asking.get(f"/responses{query}{quote(number)}")
+                assert answer.status_code == 400, (name, query, answer.text[:500])
+                refused(answer)
+
+
+def without(numbers: dict[str, str], *names: str) -> dict[str, str]:
+    return {name: number for name, number in numbers.items() if name not in names}
+
+
+def client(server: RunningServer) -> httpx.Client:
+    headers = {"content-type": "application/json"}
+    return httpx.Client(base_url=server.base_url, headers=headers, timeout=PATIENCE)
+
+
+def all_refused(server: RunningServer, route: str, attacks: list[tuple[str, str, str, dict[str, Any]]]) -> None:
+    """Each attack, by the field that it is in and its name, is a 400 about that field, and no harm is done."""
+    before = engines(server)
+    # The two that are no part of the API have no prefix.
+    path = f"{server.base_url.removesuffix('/v1')}{route}" if route == "/detokenize" else route
+    with client(server) as asking:
+        for field, name, number, body in attacks:
+            began = time.monotonic()
+            answer = asking.post(path, content=json.dumps(body).replace('"NUMBER"', number))
+            took = time.monotonic() - began
+            assert answer.status_code == 400, (route, field, name, answer.text[:500])
+            refused(answer)
+            error = answer.json()["error"]
+            if error["code"] != "invalid_json":
+                assert error["param"].partition("[")[0].partition(".")[0] == field, (route, field, name, error)
+            assert took < SECONDS
+    assert post(server, PLAIN).status_code == 200
+    assert engines(server) == before

@@ -1,12 +1,21 @@
-"""Bounds that bodies of several routes share: lengths of strings, and metadata (responses-api 2)."""
+"""Bounds that bodies of several routes share: numbers, lengths of strings, and metadata (responses-api 2)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
+
+from msgspec import Meta
 
 from antiphon.errors import InvalidRequestError
 
-__all__ = ["check_metadata", "too_long"]
+__all__ = ["MAX_COUNT", "Count", "check_metadata", "too_long"]
+
+MAX_COUNT = 2**53 - 1
+"""The largest integer that every reader of JSON has exactly; a response repeats what was asked for."""
+
+Count = Annotated[int, Meta(ge=-MAX_COUNT, le=MAX_COUNT)]
+"""A number of things whose own bounds are told in OpenAI's words, or that is compared with what there is."""
 
 MAX_METADATA_ENTRIES = 16
 MAX_METADATA_KEY = 64

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from antiphon.errors import InvalidRequestError, UnsupportedError
+from antiphon.protocol.bounds import Count
 from antiphon.protocol.chat_messages import message_items
 from antiphon.protocol.depth import check_value
 from antiphon.protocol.items import Item
@@ -56,8 +57,8 @@ class _Body(SharedFields):
     reasoning_effort: str | None = None
     reasoning: ReasoningConfig | None = None
     verbosity: str | None = None
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
+    max_tokens: Count | None = None
+    max_completion_tokens: Count | None = None
     n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None

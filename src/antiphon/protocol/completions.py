@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from antiphon.errors import InvalidRequestError, UnsupportedError
+from antiphon.protocol.bounds import Count
 from antiphon.protocol.chat import MAX_CHOICES, StreamOptions, check_limit
 from antiphon.protocol.chat_answer import ChatUsage
 from antiphon.protocol.json import decode_body
@@ -44,9 +45,9 @@ RawPrompt = str | Sequence[int]
 class _Body(SharedFields):
     prompt: str | list[str | TokenId | list[TokenId]] | None = None
     suffix: str | None = None
-    max_tokens: int | None = None
+    max_tokens: Count | None = None
     n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
-    best_of: int | None = None
+    best_of: Count | None = None
     echo: bool | None = None
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     stream_options: StreamOptions | None = None

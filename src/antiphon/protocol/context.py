@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from antiphon.errors import InvalidRequestError
+from antiphon.protocol.bounds import Count
 from antiphon.protocol.items import Item, RawItem
 from antiphon.protocol.json import quoted
 
@@ -29,7 +30,7 @@ class ContextManagement(Struct):
     """An entry of `context_management`; without a threshold, in tokens, the server chooses one."""
 
     type: str
-    compact_threshold: int | None = None
+    compact_threshold: Count | None = None
 
 
 def check_context_management(entries: list[ContextManagement] | dict[str, Any] | None) -> list[ContextManagement]:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.errors import InvalidRequestError
+from antiphon.protocol.bounds import Count
 from antiphon.protocol.completions import RawPrompt, TokenId
 from antiphon.protocol.json import decode_body, quoted
 
@@ -39,7 +40,7 @@ class _Body(Struct):
     model: str | None = None
     input: str | list[str | TokenId | list[TokenId]] | None = None
     encoding_format: str | None = None
-    dimensions: int | None = None
+    dimensions: Count | None = None
 
 
 class EmbeddingRequest(Struct):

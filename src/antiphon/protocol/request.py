@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from antiphon.errors import InvalidRequestError
-from antiphon.protocol.bounds import check_metadata, too_long
+from antiphon.protocol.bounds import Count, check_metadata, too_long
 from antiphon.protocol.context import ContextManagement, check_context_management, take_trigger
 from antiphon.protocol.depth import check_value
 from antiphon.protocol.items import Item, Message, decode_item
@@ -115,8 +115,8 @@ class _Body(SharedFields):
     background: bool | None = None
     include: list[str] | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    max_output_tokens: int | None = None
-    max_tool_calls: int | None = None
+    max_output_tokens: Count | None = None
+    max_tool_calls: Count | None = None
     tools: list[Raw] | None = None
     tool_choice: Raw = Raw(b"null")
     text: TextConfig | None = None

@@ -27,7 +27,7 @@ from antiphon.engines.llamacpp.memory import available_memory, fitting_context, 
 from antiphon.engines.llamacpp.pool import TokenPool
 from antiphon.engines.llamacpp.probe import Probe
 from antiphon.engines.llamacpp.process import Child, ChildConfig, Supervisor
-from antiphon.engines.llamacpp.raw import PlainParser, PlainSplitter, detokenized, raw_tokens, tokenized
+from antiphon.engines.llamacpp.raw import PlainParser, PlainSplitter, check_biases, detokenized, raw_tokens, tokenized
 from antiphon.engines.llamacpp.tokens import TokenCache
 from antiphon.engines.llamacpp.trial import try_templates
 from antiphon.engines.llamacpp.turn import TurnReader
@@ -218,6 +218,7 @@ class LlamaCppEngine(Engine):
 
     async def prepare_text(self, prompt: RawPrompt, sampling: Sampling, max_tokens: int) -> LlamaTurn:
         """Tokenize and check a prompt that no template is put around; see `Engine.prepare_text` for what it raises."""
+        await self._outliving(lambda: check_biases(self._client_now(), sampling))
         tokens = await self._outliving(lambda: raw_tokens(self._client_now(), self._loaded(), prompt))
         room = self._loaded().context_length - len(tokens)
         if room < 1:
@@ -260,6 +261,7 @@ class LlamaCppEngine(Engine):
         context = self._loaded().context_length
         client = self._client_now()
         binding = await self._bindings.of(prompt)
+        await check_biases(client, prompt.sampling)
         try:
             inline_media(chat_messages(prompt.messages))
             rendered, body = await self._render(client, instructed(prompt))

@@ -10,9 +10,10 @@ from antiphon.engines.llamacpp.wire import Props
 from antiphon.errors import EngineError, InvalidRequestError
 from antiphon.machine.deltas import ReasoningDelta, TextDelta
 from antiphon.prompt.dialects import Piece
+from antiphon.prompt.prompt import Sampling
 from antiphon.protocol.completions import RawPrompt
 
-__all__ = ["PlainParser", "PlainSplitter", "detokenized", "raw_tokens", "tokenized"]
+__all__ = ["PlainParser", "PlainSplitter", "check_biases", "detokenized", "raw_tokens", "tokenized"]
 
 
 class PlainSplitter:
@@ -68,6 +69,18 @@ async def raw_tokens(client: Client, props: Props, prompt: RawPrompt) -> list[in
             "This model cannot begin a text of its own: give a prompt.", param="prompt", code="empty_input"
         )
     return tokens
+
+
+async def check_biases(client: Client, sampling: Sampling) -> None:
+    """Refuse biases of tokens that the model does not have, which llama.cpp would leave out without a word (M29).
+
+    Raises:
+        InvalidRequestError: the vocabulary has no such token.
+        EngineError: the engine refuses the tokens for another reason.
+    """
+    biases = sampling.samplers.named().get("logit_bias", ())
+    if biases:
+        await detokenized(client, [token for token, _ in biases], "logit_bias")
 
 
 async def tokenized(client: Client, text: str, *, add_special: bool, parse_special: bool) -> list[Token]:
