@@ -190,7 +190,15 @@ class Run:
         """The server's own process holds no torch, its child does."""
         expect(_holds_torch(self._server.process.pid), False)
         expect(_holds_torch(_child(self._server.process.pid)), True)
-        return "only the child holds it"
+        memory = (_megabytes(self._server.process.pid), _megabytes(_child(self._server.process.pid)))
+        return f"only the child holds it; at most {memory[0]} MB in the server and {memory[1]} MB in the child"
+
+    def orphaned(self) -> str:
+        """A server that is killed leaves no child."""
+        child = _child(self._server.process.pid)
+        self._server.process.kill()
+        wait_until(lambda: not _lives(child), 30)
+        return "its child is gone"
 
     def _asked(self, text: str, url: str | None = None, **more: Any) -> dict[str, Any]:
         image = {"type": "image_url", "image_url": {"url": url or picture(Image.new("RGB", (WIDTH, HEIGHT), "red"))}}
@@ -231,6 +239,7 @@ def run(folder: Path) -> list[str]:
         checks.check("torch", checks.apart)
         checks.check("a client that leaves", checks.leaving)
         checks.check("a child that dies", checks.dying)
+        checks.check("a server that is killed", checks.orphaned)
         return checks.broken
 
 
@@ -276,6 +285,20 @@ def _works(process: int) -> Callable[[], bool]:
     """Whether the process has worked since now."""
     before = _ticks(process)
     return lambda: _ticks(process) > before + WORKING_TICKS
+
+
+def _megabytes(process: int) -> int:
+    """The most memory that a process has held."""
+    status = Path(f"/proc/{process}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) // 1024
+
+
+def _lives(process: int) -> bool:
+    """Whether there is such a process that has not ended."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def _holds_torch(process: int) -> bool:
