@@ -23,6 +23,7 @@ UPKEEP: tuple[Requirement, ...] = (
         "faults B2 11",
         "A deletion whose connection was lost says whether there was anything to delete.",
     ),
+    R("store:db:files", "operations C3", "antiphon db status tells how many files there are, and their bytes."),
     R("store:idempotency:free", "operations C1", "A key is given free only by the response that it stands for."),
     R(
         "idempotency:free",

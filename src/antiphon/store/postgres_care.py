@@ -36,6 +36,9 @@ async def database_report(url: str) -> StoreReport:
         async with connection.transaction():
             await connection.execute("SET LOCAL enable_seqscan = on")
             (totals,) = await fetch(connection, "report")
+            # An older schema has none.
+            (there,) = await connection.fetch("SELECT to_regclass('files') IS NOT NULL")
+            (kept,) = await fetch(connection, "report_files") if there[0] else ((0, 0),)
         owners = await fetch(connection, "owners")
     size, responses, running, items, conversations = totals
     return StoreReport(
@@ -47,6 +50,8 @@ async def database_report(url: str) -> StoreReport:
         running=running,
         items=items,
         conversations=conversations,
+        files=kept[0],
+        file_bytes=kept[1],
         servers=[name for name, _, locked, _ in owners if locked],
     )
 

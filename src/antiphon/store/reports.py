@@ -13,8 +13,9 @@ class StoreReport(Struct, frozen=True):
     """How a store stands.
 
     `schema` is its version, and `newest_schema` the one that this program would bring it to. `size` is its bytes on
-    the disk. `responses` counts those that are not gone, and `running` those among them that have not ended. `servers`
-    are the names of those that have it open, as far as that can be known.
+    the disk. `responses` counts those that are not gone, and `running` those among them that have not ended.
+    `file_bytes` are those of the content of `files`. `servers` are the names of those that have it open, as far as that
+    can be known.
     """
 
     location: str
@@ -25,6 +26,8 @@ class StoreReport(Struct, frozen=True):
     running: int
     items: int
     conversations: int
+    files: int
+    file_bytes: int
     servers: Sequence[str] = ()
 
 

@@ -30,6 +30,10 @@ def file_report(path: Path) -> StoreReport:
         cursor = connection.execute("SELECT * FROM totals")
         totals = dict(zip([column[0] for column in cursor.description], cursor.fetchone(), strict=True))
         running = "SELECT count(*) FROM responses WHERE gone = 0 AND status IN ('queued', 'in_progress')"
+        kept: tuple[int, int] = (0, 0)
+        # An older schema has none.
+        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'files'").fetchone():
+            kept = connection.execute("SELECT count(*), coalesce(sum(bytes), 0) FROM files").fetchone()
         return StoreReport(
             location=str(path),
             schema=version,
@@ -39,6 +43,8 @@ def file_report(path: Path) -> StoreReport:
             running=connection.execute(running).fetchone()[0],
             items=totals["items"],
             conversations=totals.get("conversations", 0),
+            files=kept[0],
+            file_bytes=kept[1],
             servers=FileLock(path).holders(),
         )
 

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from antiphon.cli.main import cli
 from antiphon.store.base import StoreLimits
+from antiphon.store.files import FileLimits, StoredFile
 from antiphon.store.queries import MIGRATIONS
 from antiphon.store.sqlite import SQLiteStore
 from antiphon.store.sqlite_file import connect, migrate
@@ -35,13 +36,14 @@ def path(tmp_path: Path) -> Path:
         for name in "abc":
             await add(store, name)
         await store.delete_response(OURS, "c")
+        await store.begin_file(OURS, StoredFile("file-a", 1, None, 2_500_000, "user_data", b"a"), FileLimits(9, 10**9))
         await store.close()
 
     asyncio.run(fill())
     return path
 
 
-@pytest.mark.requirement("cli:db:status")
+@pytest.mark.requirement("cli:db:status", "store:db:files")
 def test_the_status_is_told_to_people_and_to_programs(path: Path) -> None:
     result = run("status", "--store", str(path))
     assert result.exit_code == 0
@@ -53,10 +55,12 @@ def test_the_status_is_told_to_people_and_to_programs(path: Path) -> None:
         "responses": "2, of which 0 run",
         "items": "4",
         "conversations": "0",
+        "files": "1, of 2.5 MB",
         "servers": "none",
     }
     told = json.loads(run("status", "--json", "--store", str(path)).stdout)
     assert (told["schema"], told["newest_schema"], told["responses"], told["servers"]) == (NEWEST, NEWEST, 2, [])
+    assert (told["files"], told["file_bytes"]) == (1, 2_500_000)
 
 
 @pytest.mark.requirement("cli:db:migrate", "cli:db:status")

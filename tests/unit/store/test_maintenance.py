@@ -14,6 +14,7 @@ from antiphon.errors import ConfigurationError
 from antiphon.settings import Settings
 from antiphon.store import maintenance
 from antiphon.store.base import StoreLimits
+from antiphon.store.files import FileLimits, StoredFile
 from antiphon.store.queries import MIGRATIONS
 from antiphon.store.sqlite import SQLiteStore
 from antiphon.store.sqlite_file import connect
@@ -40,7 +41,7 @@ def file_of_schema_1(path: Path) -> None:
         connection.executescript(SCHEMA_1)
 
 
-@pytest.mark.requirement("store:db:status")
+@pytest.mark.requirement("store:db:status", "store:db:files")
 async def test_the_status_of_a_store_while_a_server_has_it_and_after(
     store: SQLiteStore, path: Path, named: Settings
 ) -> None:
@@ -49,6 +50,8 @@ async def test_the_status_of_a_store_while_a_server_has_it_and_after(
     await store.delete_response(OURS, "a")
     await store.create_response(OURS, begun("running", conversation_id="t"))
     await store.create_conversation(OURS, talk("t"))
+    for name in ("file-a", "file-b"):
+        await store.begin_file(OURS, StoredFile(name, 1, None, 30, "user_data", b"name"), FileLimits(9, 99))
     report = await maintenance.status(named)
     assert (report.location, report.schema, report.newest_schema) == (
         str(path),
@@ -56,6 +59,7 @@ async def test_the_status_of_a_store_while_a_server_has_it_and_after(
         MIGRATIONS[-1].version,
     )
     assert (report.responses, report.running, report.items, report.conversations) == (2, 1, 5, 1)
+    assert (report.files, report.file_bytes) == (2, 60)
     assert report.size == sum(path.with_name(name).stat().st_size for name in ("a.db", "a.db-wal"))
     assert list(report.servers) == [f"process {os.getpid()}"]
     await store.close()
@@ -63,13 +67,14 @@ async def test_the_status_of_a_store_while_a_server_has_it_and_after(
     assert (report.responses, list(report.servers)) == (2, [])
 
 
-@pytest.mark.requirement("store:db:status", "store:db:migrate")
+@pytest.mark.requirement("store:db:status", "store:db:files", "store:db:migrate")
 async def test_an_older_store_is_told_of_and_migrated(path: Path, named: Settings) -> None:
     file_of_schema_1(path)
     report = await maintenance.status(named)
     newest = MIGRATIONS[-1].version
     assert (report.schema, report.newest_schema) == (1, newest)
     assert (report.responses, report.running, report.items, report.conversations) == (6, 2, 12, 0)
+    assert (report.files, report.file_bytes) == (0, 0)
     assert await maintenance.migrate(named) == (1, newest)
     assert await maintenance.migrate(named) == (newest, newest)
     assert (await maintenance.status(named)).schema == newest

@@ -13,8 +13,10 @@ from antiphon.errors import ConfigurationError
 from antiphon.settings import Settings
 from antiphon.store import maintenance, postgres_care
 from antiphon.store.base import StoreLimits
+from antiphon.store.files import FileLimits, StoredFile
 from antiphon.store.postgres import PostgresStore
 from antiphon.store.postgres_schema import NEWEST
+from antiphon.store.postgres_sql import MIGRATIONS
 from support.postgres import PASSWORD, Cluster, Server, binaries
 from support.stores import OURS, add, batch, begun, ids, talk
 
@@ -34,7 +36,7 @@ def programs(monkeypatch: pytest.MonkeyPatch, postgres: Cluster) -> Path:
     return folder
 
 
-@pytest.mark.requirement("store:db:status", "store:postgresql:care")
+@pytest.mark.requirement("store:db:status", "store:db:files", "store:postgresql:care")
 async def test_the_status_of_a_store_and_which_servers_have_it(server: Server, named: Settings, database: str) -> None:
     store = await server()
     await store.join("srv_1")
@@ -43,15 +45,29 @@ async def test_the_status_of_a_store_and_which_servers_have_it(server: Server, n
     await store.delete_response(OURS, "a")
     await store.create_response(OURS, begun("running", conversation_id="t"))
     await store.create_conversation(OURS, talk("t"))
+    for name in ("file-a", "file-b"):
+        await store.begin_file(OURS, StoredFile(name, 1, None, 30, "user_data", b"name"), FileLimits(9, 99))
     report = await maintenance.status(named)
     assert (report.schema, report.newest_schema) == (NEWEST, NEWEST)
     assert report.location.endswith(f"/{database}")
     assert PASSWORD not in report.location
     assert (report.responses, report.running, report.items, report.conversations) == (2, 1, 5, 1)
+    assert (report.files, report.file_bytes) == (2, 60)
     assert report.size > 1_000_000
     assert list(report.servers) == ["srv_1"]
     await store.close()
     assert list((await maintenance.status(named)).servers) == []
+
+
+@pytest.mark.requirement("store:db:files")
+async def test_a_store_from_before_there_were_files_has_none(postgres: Cluster) -> None:
+    first, database = MIGRATIONS[0], postgres.create_database(empty=True)
+    postgres.execute("CREATE TABLE antiphon_schema (version integer PRIMARY KEY, name text NOT NULL)", database)
+    postgres.execute("".join(first.statements), database)
+    postgres.execute(f"INSERT INTO antiphon_schema VALUES (1, '{first.name}')", database)
+    report = await maintenance.status(Settings(store=postgres.url(database)))
+    assert (report.schema, report.files, report.file_bytes) == (1, 0, 0)
+    postgres.drop_database(database)
 
 
 @pytest.mark.requirement("store:db:backup", "store:postgresql:care")

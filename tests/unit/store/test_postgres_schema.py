@@ -25,7 +25,16 @@ from support.postgres import OWNER, PASSWORD, Cluster
 from support.stores import OURS, add, look_up
 
 FOLDER = Path(package.__file__).parent
-MAY_READ_ALL = {"totals", "keys", "codec_keys", "conversation_totals", "owners", "report", "count_files"}
+MAY_READ_ALL = {
+    "totals",
+    "keys",
+    "codec_keys",
+    "conversation_totals",
+    "owners",
+    "report",
+    "report_files",
+    "count_files",
+}
 
 
 IN_ORDER = {

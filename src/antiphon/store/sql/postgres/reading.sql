@@ -124,3 +124,7 @@ SELECT (SELECT count(*) FROM responses WHERE NOT gone AND running)
 SELECT pg_database_size(current_database()), (SELECT count(*) FROM responses WHERE NOT gone),
   (SELECT count(*) FROM responses WHERE NOT gone AND running), (SELECT count(*) FROM items),
   (SELECT count(*) FROM conversations);
+
+-- name: report_files
+-- The files of every tenant, and the bytes of their content.
+SELECT count(*), coalesce(sum(bytes), 0)::bigint FROM files;
