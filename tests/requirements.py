@@ -2765,6 +2765,12 @@ RULES: tuple[Requirement, ...] = (
         "issue 4, section 7",
         "Images and documents that a tool gives reach the model as those of a user.",
     ),
+    R(
+        "subset:M48",
+        "M48",
+        "/v1/cache/stats and /v1/cache/reset are always there, with the same fields where nothing is cached.",
+        divergence="A reset starts the model's process anew, and is for the server's operator only.",
+    ),
     R("api:cors", "operations C9", "Web pages of the origins that a setting names may ask, and no others."),
     R(
         "subset:M44",

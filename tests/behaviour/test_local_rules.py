@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from antiphon.runtime.keys import new_key
+from antiphon.runtime.limits import KeyRules
 from antiphon.settings import Settings
+from support import tiny_gguf
 from support.inprocess import InProcess, inprocess_app, sse_events
 
 requirement = pytest.mark.requirement
@@ -51,3 +57,60 @@ async def test_metrics_count_requests_tokens_and_times_by_names_of_ours(api: InP
     ):
         assert f"\n{name}{{" in exposed, name
     assert "mlxcel_" not in exposed
+
+
+NOTHING = {"hits": 0, "misses": 0, "prompt_tokens": 0, "prefix_tokens_reused": 0}
+
+
+async def cache(api: InProcess, method: str, what: str) -> dict[str, Any]:
+    answer = await api.client.request(method, f"/cache/{what}")
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+@requirement("subset:M48")
+async def test_a_model_without_a_cache_says_so_in_the_same_fields(api: InProcess) -> None:
+    await api.create("!COUNT 3")
+    stats = await cache(api, "GET", "stats")
+    (model,) = stats.pop("models")
+    assert model.pop("id") == "scripted"
+    assert model == {name: value for name, value in stats.items() if name != "object"}
+    assert set(model) == {"enabled", *NOTHING}
+    assert (model["enabled"], model["hits"], model["misses"], model["prefix_tokens_reused"]) == (False, 0, 1, 0)
+    emptied = {"object": "cache.reset", "enabled": False, "models": [{"id": "scripted", "reset": False}]}
+    assert await cache(api, "POST", "reset") == emptied
+    assert NOTHING.items() <= (await cache(api, "GET", "stats")).items()
+
+
+@requirement("subset:M48")
+async def test_a_local_model_counts_what_it_had_read_and_forgets_it(tmp_path: Path) -> None:
+    model = tiny_gguf.build(tmp_path, template=tiny_gguf.CHATML)
+    async with inprocess_app(settings=Settings(model=(str(model),), threads=1)) as api:
+        asked = {"model": model.stem, "input": "The same words again, for whoever counts them.", "max_output_tokens": 2}
+
+        async def cached() -> int:
+            usage = (await api.client.post("/responses", json=asked)).json()["usage"]
+            return usage["input_tokens_details"]["cached_tokens"]
+
+        assert await cached() == 0
+        again = await cached()
+        assert again > 10
+        stats = await cache(api, "GET", "stats")
+        assert (stats["enabled"], stats["hits"], stats["misses"]) == (True, 1, 1)
+        assert stats["prefix_tokens_reused"] == again
+        emptied = await cache(api, "POST", "reset")
+        assert emptied["models"] == [{"id": model.stem, "reset": True}]
+        assert NOTHING.items() <= (await cache(api, "GET", "stats")).items()
+        assert await cached() == 0
+        assert await cached() == again
+
+
+@requirement("subset:M48")
+async def test_a_tenant_cannot_empty_what_is_everybodys(api: InProcess) -> None:
+    secret, key = new_key("acme", "acme", KeyRules(), 1000)
+    assert api.service.store is not None
+    await api.service.store.add_key(key)
+    headers = {"Authorization": f"Bearer {secret}"}
+    answer = await api.client.post("/cache/reset", headers=headers)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "operator_only")
+    assert (await api.client.get("/cache/stats", headers=headers)).status_code == 200

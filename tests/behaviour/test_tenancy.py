@@ -130,6 +130,8 @@ WITHOUT_ROWS = {
     ("POST", "/completions"): "the same",
     ("POST", "/embeddings"): "texts in, numbers out",
     ("POST", "/tokenize"): "the same",
+    ("GET", "/cache/stats"): "numbers without ids or keys",
+    ("POST", "/cache/reset"): "for the operator alone; test_local_rules.py asks as a tenant",
     ("POST", "/detokenize"): "the same",
     ("POST", "/files"): "a file is made of what is sent",
     ("GET", "/files"): "a list of the asker's own; test_files.py asks for another tenant's",

@@ -101,6 +101,9 @@ class Engine(ABC):
     template_defaults: Mapping[str, Any] = {}
     """Variables for the chat template that the model's and the server's settings name."""
 
+    keeps_prefixes: bool = False
+    """Whether it keeps what it read of prompts, for those that begin alike."""
+
     @property
     @abstractmethod
     def ready(self) -> bool:
@@ -169,6 +172,10 @@ class Engine(ABC):
             EngineUnavailableError: the engine cannot be asked now.
         """
         raise UnsupportedError("This model does not show its tokens.")
+
+    async def forget_prefixes(self) -> bool:
+        """Drop what it keeps of prompts; what runs goes on. False where there is nothing that it keeps."""
+        return False
 
     @property
     def fingerprint(self) -> str:

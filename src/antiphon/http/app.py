@@ -16,6 +16,7 @@ from antiphon.http.conversations import ConversationsRoutes
 from antiphon.http.cors import Origins
 from antiphon.http.exchange import ASGIScope, Bodies, ClientDisconnectedError, Exchange, Receive, Send
 from antiphon.http.files import FilesRoutes
+from antiphon.http.prefixes import PrefixRoutes
 from antiphon.http.responses import ResponsesRoutes
 from antiphon.http.telemetry import Telemetry
 from antiphon.http.vectors import VectorsRoutes
@@ -119,6 +120,7 @@ class Application:
         completions = CompletionsRoutes(self._service)
         vectors = VectorsRoutes(self._service)
         files = FilesRoutes(self._service)
+        prefixes = PrefixRoutes(self._service, self._telemetry)
         conversation, item = "/conversations/{conversation_id}", "/conversations/{conversation_id}/items/{item_id}"
         table: list[tuple[str, str, Handler]] = [
             ("POST", "/responses", responses.create),
@@ -141,6 +143,8 @@ class Application:
             ("POST", "/embeddings", vectors.embed),
             ("POST", "/tokenize", vectors.tokenize),
             ("POST", "/detokenize", vectors.detokenize),
+            ("GET", "/cache/stats", prefixes.stats),
+            ("POST", "/cache/reset", prefixes.reset),
             ("POST", "/files", files.create),
             ("GET", "/files", files.list),
             ("GET", "/files/{file_id}", files.retrieve),

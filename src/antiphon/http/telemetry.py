@@ -6,6 +6,7 @@ Labels never hold an id or a key. Times are seconds of the monotonic clock.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -19,7 +20,7 @@ from antiphon.errors import UnavailableError
 from antiphon.protocol.response import Usage
 from antiphon.runtime.observer import Observer
 
-__all__ = ["Telemetry"]
+__all__ = ["PrefixCounts", "Telemetry"]
 
 _log = structlog.get_logger("antiphon")
 _TROUBLE = frozenset({"died", "restarted", "restart_failed", "context_reduced", "grammars_not_obeyed"})
@@ -54,6 +55,15 @@ class _MissedRings(Collector):
             yield CounterMetricFamily("antiphon:store_missed_rings", text, value=self.missed())
 
 
+class PrefixCounts(Struct):
+    """Prompts of one model: how many, how many of them began like an earlier one, and their tokens."""
+
+    prompts: int = 0
+    hits: int = 0
+    tokens: int = 0
+    reused: int = 0
+
+
 class Telemetry(Observer):
     """The metrics of one server, in a registry of their own."""
 
@@ -69,6 +79,7 @@ class Telemetry(Observer):
         def histogram(name: str, text: str, names: list[str]) -> Histogram:
             return Histogram(f"antiphon:{name}", text, names, registry=self._registry, buckets=_LATENCY)
 
+        self.prefixes: defaultdict[str, PrefixCounts] = defaultdict(PrefixCounts)
         self._due: dict[str, float] = {}
         self._models: dict[str, _ModelMetrics] = {}
         self._requests: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
@@ -133,7 +144,13 @@ class Telemetry(Observer):
         of_model.whole.observe(seconds)
         if usage is not None:
             of_model.prompt.inc(usage.input_tokens)
-            of_model.cached.inc(usage.input_tokens_details.cached_tokens)
+            cached = usage.input_tokens_details.cached_tokens
+            of_model.cached.inc(cached)
+            prefixes = self.prefixes[model]
+            prefixes.prompts += 1
+            prefixes.hits += cached > 0
+            prefixes.tokens += usage.input_tokens
+            prefixes.reused += cached
             of_model.generated.inc(usage.output_tokens)
 
     def store_commit(self, seconds: float) -> None:

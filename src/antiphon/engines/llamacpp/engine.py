@@ -68,6 +68,8 @@ class LlamaCppEngine(Engine):
     restarts and of a context that is less.
     """
 
+    keeps_prefixes = True
+
     def __init__(
         self,
         model_path: Path,
@@ -365,6 +367,15 @@ class LlamaCppEngine(Engine):
             self._supervisor.configure(context_length=fitting)
             if self._on_event is not None:
                 self._on_event("context_reduced", {"context_length": fitting})
+
+    async def forget_prefixes(self) -> bool:
+        """Start the child anew: what llama.cpp keeps outside its slots goes in no other way."""
+        child = self._supervisor.child
+        if child is not None:
+            self._supervisor.kill_child("its cache was to be emptied")
+            await child.wait()
+            await self._supervisor.wait(self._settings.load_timeout)
+        return True
 
     async def slots(self) -> list[dict[str, Any]]:
         """llama.cpp's own view of its slots."""
