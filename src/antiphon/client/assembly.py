@@ -190,8 +190,11 @@ class Assembly:
 
     def settle(self, slot: Slot, item: dict[str, Any]) -> None:
         """Take what is said of a whole item; what it leaves out stays as it was known."""
-        known = {key: value for key, value in slot.item.items() if key in ("phase", "call_id", "name", "namespace")}
-        slot.item = {**known, **item}
+        known = slot.item
+        slot.item = dict(item)
+        for key in ("phase", "call_id", "name", "namespace"):
+            if key in known:
+                slot.item.setdefault(key, known[key])
         slot.done = True
         self._name(slot)
 

@@ -337,16 +337,18 @@ class StreamDecoder:
         part = as_dict(event.get("part"))
         index = as_place(event.get("content_index"))
         if part.get("type") == "reasoning_text":
-            self._assembly.find(event, "reasoning").whole["content", index] = as_str(part.get("text")) or ""
-            return []
+            slot = self._assembly.find(event, "reasoning")
+            slot.whole["content", index] = as_str(part.get("text")) or ""
+            return self._finish_reasoning(slot, slot.assembled())
         said = part_text(part)
-        if said is not None:
-            slot = self._assembly.find(event, "message")
-            slot.whole["refusal" if said[1] else "text", index] = said[0]
-            annotations = as_dicts(part.get("annotations"))
-            if annotations:
-                slot.annotations[index] = annotations
-        return []
+        if said is None:
+            return []
+        slot = self._assembly.find(event, "message")
+        slot.whole["refusal" if said[1] else "text", index] = said[0]
+        annotations = as_dicts(part.get("annotations"))
+        if annotations:
+            slot.annotations[index] = annotations
+        return self._finish_message(slot, slot.assembled())
 
     def _summary_part_added(self, event: dict[str, Any]) -> list[Chunk]:
         return self._summary_part(event, "added")
