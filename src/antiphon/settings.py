@@ -36,15 +36,31 @@ class ModelConfig(Struct, frozen=True, forbid_unknown_fields=True):
     An `embedding` model turns texts into vectors and generates nothing. `chat_template_kwargs` are variables for its
     chat template, and `chat_template_file` holds another one. `mmproj` is the GGUF file of the projector through which
     it reads images or audio.
+
+    `engine` is `llamacpp`, `scripted` or `chat`; by default `path` and `base_url` say which. A `chat` model runs
+    elsewhere: `base_url` is where, up to its `/v1`, `upstream_model` its name there, and `profile` what kind of server
+    that is. Its key is in the environment (`api_key_env`) or in a file, never here. `context_length` is asked of it
+    where it is not set; `idle_timeout` are the seconds of silence that end an answer. `media` are the kinds that it
+    reads (image, audio), and `thinking` says whether it may stand in the text: `tagged`, `primed` or `none`.
     """
 
-    path: str
+    path: str = ""
     name: str | None = None
     aliases: tuple[str, ...] = ()
     embedding: bool = False
     chat_template_kwargs: dict[str, Any] = {}
     chat_template_file: str | None = None
     mmproj: str | None = None
+    engine: str | None = None
+    base_url: str | None = None
+    upstream_model: str | None = None
+    profile: str = "generic"
+    api_key_env: str | None = None
+    api_key_file: str | None = None
+    context_length: int | None = None
+    idle_timeout: float = 120.0
+    media: tuple[str, ...] = ()
+    thinking: str = "tagged"
 
 
 class WebhookConfig(Struct, frozen=True, forbid_unknown_fields=True):

@@ -45,8 +45,8 @@ class Capabilities(Struct, frozen=True):
 EventHook = Callable[[str, str, Mapping[str, Any]], None]
 """Told of the model's name, what happened to its engine, and the fields of that.
 
-There are loading, ready, died, restarted, restart_failed, context_reduced, and grammars_not_obeyed where the engine can
-enforce nothing.
+There are loading, ready, died, restarted, restart_failed, context_reduced, grammars_not_obeyed where the engine can
+enforce nothing, and unreachable and reachable of a model that runs elsewhere.
 """
 
 

@@ -177,7 +177,7 @@ def build_registry(settings: Settings, on_event: EventHook | None = None) -> Reg
         model = _model(config, settings, on_event)
         if isinstance(model, Engine):
             model.template_defaults = {**server_wide, **config.chat_template_kwargs}
-        for name in dict.fromkeys((model.name, config.path)):
+        for name in dict.fromkeys((model.name, config.path or model.name)):
             if names.setdefault(name, model) is not model:
                 raise ConfigurationError(f"Two models are named '{name}': give one of them another 'name'.")
         served.append(model)
@@ -201,6 +201,24 @@ def build_registry(settings: Settings, on_event: EventHook | None = None) -> Reg
     return Registry(engines, names, aliases, default, embedders)
 
 
+def _check_local(config: ModelConfig) -> None:
+    """Refuse a table that names no model here.
+
+    Raises:
+        ConfigurationError: it has no path, an unknown engine, or fields of an upstream.
+    """
+    if not config.path:
+        raise ConfigurationError("A [[models]] table needs 'path', or 'base_url' for a model that runs elsewhere.")
+    if config.engine not in (None, "llamacpp", "scripted"):
+        raise ConfigurationError(
+            f"{config.path}: the engine is 'llamacpp', 'scripted' or 'chat', not '{config.engine}'."
+        )
+    if (config.engine == "scripted") > (config.path == ScriptedEngine.name):
+        raise ConfigurationError(f"{config.path}: the scripted engine has the path 'scripted'.")
+    if config.base_url is not None or config.upstream_model is not None:
+        raise ConfigurationError(f"{config.path}: 'base_url' and 'upstream_model' belong to the engine 'chat'.")
+
+
 def _template_variables(settings: Settings) -> dict[str, Any]:
     text = settings.chat_template_kwargs or "{}"
     try:
@@ -217,6 +235,11 @@ def _add_alias(aliases: dict[str, Served], names: Mapping[str, Served], alias: s
 
 
 def _model(config: ModelConfig, settings: Settings, on_event: EventHook | None) -> Served:
+    if config.engine == "chat" or (config.engine is None and config.base_url is not None):
+        from antiphon.engines.upstream import chat_engine
+
+        return chat_engine(config, on_event)
+    _check_local(config)
     if config.path == ScriptedEngine.name and not config.embedding:
         engine = ScriptedEngine(settings.scripted_context_length, settings.reasoning_budget)
         engine.name = config.name or engine.name

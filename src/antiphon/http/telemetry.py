@@ -23,7 +23,7 @@ from antiphon.runtime.observer import Observer
 __all__ = ["PrefixCounts", "Telemetry"]
 
 _log = structlog.get_logger("antiphon")
-_TROUBLE = frozenset({"died", "restarted", "restart_failed", "context_reduced", "grammars_not_obeyed"})
+_TROUBLE = frozenset({"died", "restarted", "restart_failed", "context_reduced", "grammars_not_obeyed", "unreachable"})
 _LOST_WEBHOOKS = frozenset({"refused", "unknown", "expired"})
 AGAIN_SECONDS = 10.0
 """After so long a fault that lasts is told again."""

@@ -36,6 +36,12 @@ ERROR_CODES = frozenset(
         "resume_diverged",
         "invalid_tool_call",
         "invalid_output",
+        "context_length_exceeded",
+        "upstream_error",
+        "upstream_invalid",
+        "upstream_lost",
+        "upstream_timeout",
+        "upstream_unauthorized",
         "rate_limit_exceeded",
         "invalid_prompt",
         "vector_store_timeout",
@@ -55,11 +61,14 @@ ERROR_CODES = frozenset(
         "image_file_not_found",
     }
 )
-"""The codes that `error` of a response may hold: OpenAI's, and ours for a restart that it could not outlive.
+"""The codes that `error` of a response may hold: OpenAI's, and ours for what only this server can say.
 
 `server_restarted` ends a foreground response, or one that nothing can go on with; `model_changed` one whose model or
 chat template is not what it was; `resume_diverged` one that, run again, said something else than before (issue 3).
 `invalid_tool_call` and `invalid_output` end one whose call or output is not valid by its schema or grammar (issue 4).
+`upstream_lost` ends one whose upstream cannot be reached or broke off, `upstream_timeout` one whose upstream was silent
+for too long, `upstream_invalid` one that it answered with nonsense, `upstream_unauthorized` one for which it did not
+take our key; `upstream_error`, and `context_length_exceeded`, are what it says itself (issue 5).
 """
 
 OutputItem = Item

@@ -309,7 +309,7 @@ def test_a_stream_without_a_finish_reason_ends_by_its_last_event_only():
     assert joined(decoded([chunk(content="x"), "[DONE]"])) == [["text", "x"], ["stop", "stop"]]
     with pytest.raises(EngineError, match="in the middle") as caught:
         decoded([chunk(content="x")])
-    assert caught.value.code == "upstream_cut"
+    assert caught.value.code == "upstream_lost"
 
 
 @pytest.mark.requirement("upstream:usage")

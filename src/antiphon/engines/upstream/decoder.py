@@ -108,7 +108,7 @@ class ChatDecoder:
         if self.done:
             return []
         if self._finish is None:
-            raise EngineError("The upstream ended in the middle of its answer.", code="upstream_cut")
+            raise EngineError("The upstream ended in the middle of its answer.", code="upstream_lost")
         return self._stop(self._finish)
 
     def _choice(self, choice: ChoicePiece) -> None:

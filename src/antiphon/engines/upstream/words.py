@@ -18,7 +18,7 @@ INVALID: Final = "upstream_invalid"
 _MOST_READ: Final = 2_000
 _MOST_TOLD: Final = 200
 _HIDDEN: Final = "…"
-_CODES: Final = frozenset({"context_length_exceeded", "rate_limit_exceeded", "content_filter", "model_not_found"})
+_CODES: Final = frozenset({"context_length_exceeded", "rate_limit_exceeded"})
 """Codes of an upstream that mean the same here."""
 
 _SECRETS: Final = re.compile(

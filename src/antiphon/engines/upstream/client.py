@@ -1,0 +1,189 @@
+"""An upstream over HTTP: one pool of connections, and streams of events within limits of size and time.
+
+Nothing of the environment is used, no redirect is followed, and the key goes to the one address that the settings name
+(faults B3 24). Closing a stream closes its connection, which is how an upstream learns that nobody listens any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from io import BytesIO
+from typing import Any, Final, cast
+
+import aiohttp
+import msgspec
+from msgspec import Struct
+
+from antiphon.engines.upstream.wire import Models, decode_models
+from antiphon.engines.upstream.words import INVALID, UPSTREAM_ERROR, told_words, upstream_fault
+from antiphon.errors import EngineError
+from antiphon.protocol.json import encode
+from antiphon.protocol.sse import ServerSentEvent, SSEError, SSEParser
+
+__all__ = ["UpstreamClient", "UpstreamLostError", "UpstreamTarget"]
+
+_MOST_CONNECTIONS: Final = 512
+_MOST_EVENT: Final = 16 * 1024 * 1024
+_MOST_ANSWER: Final = 256 * 1024 * 1024
+_MOST_REFUSAL: Final = 64 * 1024
+_MOST_MODELS: Final = 4 * 1024 * 1024
+_GONE: Final = frozenset({502, 503, 504})
+"""What a proxy answers where what it stands for is not there."""
+
+_OURS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+
+class UpstreamTarget(Struct, frozen=True):
+    """Where an upstream is: its URL up to `/v1`, its key, and seconds: to connect, and of silence that are borne."""
+
+    base_url: str
+    key: str = ""
+    connect_timeout: float = 5.0
+    idle_timeout: float = 120.0
+
+
+class UpstreamLostError(EngineError):
+    """The upstream cannot be reached, or broke the connection off."""
+
+    default_code = "upstream_lost"
+
+
+class UpstreamClient:
+    """Calls to one upstream."""
+
+    def __init__(self, target: UpstreamTarget) -> None:
+        self._target = target
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Close every connection."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def models(self, seconds: float) -> Models | None:
+        """What it says of its models; None where it does not answer within that time.
+
+        Any answer that is no failure of the server is one: not every upstream has such a list.
+        """
+        try:
+            async with (
+                asyncio.timeout(seconds),
+                self._opened().get(f"{self._target.base_url}/models", allow_redirects=False) as response,
+            ):
+                if response.status >= 500:
+                    return None
+                body = await _bounded(response, _MOST_MODELS)
+                return decode_models(body) if response.status == 200 else Models()
+        except EngineError:
+            return Models()
+        except (aiohttp.ClientError, OSError, ValueError):
+            # A timeout is an OSError.
+            return None
+
+    async def stream(self, body: Mapping[str, Any]) -> AsyncGenerator[Sequence[ServerSentEvent]]:
+        """The events of a streamed chat completion, in lists of what one read brought.
+
+        An upstream that answers with the whole completion gives one event.
+
+        Raises:
+            UpstreamLostError: it cannot be reached, or breaks off.
+            EngineError: it refuses, is silent for too long, or what it sends is no stream of events.
+        """
+        response: aiohttp.ClientResponse | None = None
+        try:
+            response = await self._opened().post(
+                f"{self._target.base_url}/chat/completions", data=BytesIO(encode(body)), allow_redirects=False
+            )
+            if response.status != 200:
+                raise _refusal(response.status, await _bounded(response, _MOST_REFUSAL))
+            if response.content_type == "application/json":
+                whole = await _bounded(response, _MOST_EVENT)
+                yield [ServerSentEvent("message", whole.decode())]
+                return
+            parser, size = SSEParser(_MOST_EVENT), 0
+            async for data in response.content.iter_any():
+                size += len(data)
+                if size > _MOST_ANSWER:
+                    raise EngineError("The upstream sent more than an answer can be.", code=INVALID)
+                events = parser.feed(data)
+                if events:
+                    yield events
+        except (SSEError, UnicodeDecodeError):
+            raise EngineError("The upstream sent what is no stream of events.", code=INVALID) from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._broken(error) from None
+        finally:
+            if response is not None:
+                response.close()
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            headers = {"content-type": "application/json", "accept": "text/event-stream, application/json"}
+            if self._target.key:
+                headers["authorization"] = f"Bearer {self._target.key}"
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=_MOST_CONNECTIONS),
+                timeout=aiohttp.ClientTimeout(
+                    total=None, sock_connect=self._target.connect_timeout, sock_read=self._target.idle_timeout
+                ),
+                headers=headers,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                trust_env=False,
+            )
+        return self._session
+
+    def _broken(self, error: aiohttp.ClientError | OSError) -> EngineError:
+        """What a call that had no whole answer tells of the upstream."""
+        if isinstance(error, aiohttp.ConnectionTimeoutError):
+            return UpstreamLostError("The upstream cannot be reached.")
+        if isinstance(error, TimeoutError):
+            return EngineError(
+                f"The upstream was silent for {self._target.idle_timeout:g} seconds.", code="upstream_timeout"
+            )
+        if isinstance(error, OSError) and error.errno in _OURS:
+            return EngineError("The server has no connection left for the upstream.")
+        if isinstance(error, aiohttp.ClientConnectorCertificateError):
+            return EngineError("The certificate of the upstream is not valid for its name.", code=UPSTREAM_ERROR)
+        if isinstance(error, aiohttp.ClientConnectorError):
+            return UpstreamLostError("The upstream cannot be reached.")
+        if isinstance(error, aiohttp.ClientResponseError):
+            return EngineError("The upstream does not answer in HTTP.", code=INVALID)
+        return UpstreamLostError("The upstream broke the connection off.")
+
+
+async def _bounded(response: aiohttp.ClientResponse, most: int) -> bytes:
+    body = bytearray()
+    async for data in response.content.iter_any():
+        body += data
+        if len(body) > most:
+            raise EngineError("The upstream sent more than an answer can be.", code=INVALID)
+    return bytes(body)
+
+
+def _refusal(status: int, body: bytes) -> EngineError:
+    """The error for an answer that is none; what an upstream says of our key is for nobody else."""
+    if status in (401, 403):
+        return EngineError("The upstream does not accept the key of this server.", code="upstream_unauthorized")
+    if status in _GONE:
+        return UpstreamLostError(f"The upstream answers {status}.")
+    lead = f"The upstream answers {status}"
+    if status < 400:
+        return EngineError(f"{lead}, which is no answer to a request.", code=INVALID)
+    fault = upstream_fault(_said(body), lead=lead)
+    if status == 429 and fault.code == UPSTREAM_ERROR:
+        fault.code = "rate_limit_exceeded"
+    return fault
+
+
+def _said(body: bytes) -> Any:
+    try:
+        said: Any = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return told_words(body.decode(errors="replace"))
+    if not isinstance(said, dict):
+        return said
+    fields = cast("dict[str, Any]", said)
+    return fields.get("error") or fields

@@ -1,0 +1,84 @@
+"""Whether an upstream can be asked: it is probed after a failure, and until it answers again nothing is sent to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+__all__ = ["Health"]
+
+_MOST_FAILURES: Final = 3
+"""Failures in a row after which an upstream is left alone for a while, whatever its probe says."""
+
+_FIRST_PAUSE: Final = 0.25
+_LONGEST_PAUSE: Final = 10.0
+
+
+class Health:
+    """The circuit breaker of one upstream; `probe` asks it cheaply, `told` hears of changes."""
+
+    def __init__(self, probe: Callable[[], Awaitable[bool]], told: Callable[[bool], None]) -> None:
+        self._probe = probe
+        self._told = told
+        self._up = asyncio.Event()
+        self._failures = 0
+        self._recovery: asyncio.Task[None] | None = None
+
+    @property
+    def up(self) -> bool:
+        """Whether it can be asked."""
+        return self._up.is_set()
+
+    async def begin(self) -> None:
+        """Probe it once; where it does not answer, it is probed until it does."""
+        if await self._probe():
+            self._up.set()
+            return
+        self._told(False)
+        self._recovery = asyncio.create_task(self._recover())
+
+    async def wait(self, seconds: float) -> bool:
+        """Whether it can be asked, after waiting at most that long."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._up.wait()
+        except TimeoutError:
+            return False
+
+    def succeeded(self) -> None:
+        """It has answered."""
+        self._failures = 0
+
+    def failed(self) -> None:
+        """It could not be reached, or broke off."""
+        self._failures += 1
+        if self._recovery is None or self._recovery.done():
+            self._recovery = asyncio.create_task(self._doubt())
+
+    async def close(self) -> None:
+        """Stop probing."""
+        recovery, self._recovery = self._recovery, None
+        self._up.clear()
+        if recovery is not None:
+            recovery.cancel()
+            await asyncio.gather(recovery, return_exceptions=True)
+
+    async def _doubt(self) -> None:
+        if self._failures < _MOST_FAILURES and await self._probe():
+            return
+        self._up.clear()
+        self._told(False)
+        await self._recover()
+
+    async def _recover(self) -> None:
+        pause = _FIRST_PAUSE
+        while True:
+            await asyncio.sleep(pause)
+            if await self._probe():
+                break
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        # It is not trusted yet: one more failure, and it is left alone again.
+        self._failures = _MOST_FAILURES - 1
+        self._up.set()
+        self._told(True)

@@ -1,0 +1,125 @@
+"""What each kind of upstream takes and enforces, as data.
+
+`generic` is trusted with nothing: what it is asked to hold to is checked here. A kind is trusted only with what it
+enforces whatever the model is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct
+
+__all__ = ["PROFILES", "Profile"]
+
+_COMMON: Final = ("temperature", "top_p", "presence_penalty", "frequency_penalty", "seed", "stop", "logit_bias")
+_MORE: Final = ("top_k", "min_p")
+_LLAMA: Final = (
+    "repeat_last_n",
+    "typical_p",
+    "top_n_sigma",
+    "min_keep",
+    "dry_multiplier",
+    "dry_base",
+    "dry_allowed_length",
+    "dry_penalty_last_n",
+    "dry_sequence_breakers",
+    "xtc_probability",
+    "xtc_threshold",
+    "mirostat",
+    "mirostat_tau",
+    "mirostat_eta",
+    "dynatemp_range",
+    "dynatemp_exponent",
+)
+
+
+class Profile(Struct, frozen=True):
+    """One kind of upstream.
+
+    `enforces` names what holds without a check: `required` and `named` calls, and the formats `json_object` and
+    `json_schema`; `beside_tools` says that a format holds where tools may be called too. `formats` is the field of an
+    output format: `response_format`, vLLM's `structured_outputs` or llama-server's `json_schema`. `choices` are the
+    forms of `tool_choice` that it reads, beside `auto`. `fields` leads from the names of sampling here to its own; what
+    is not in it is not sent. `efforts` are the efforts that `reasoning_effort` takes, None for any. `reasoning` is the
+    name under which an assistant message holds past thinking, None where it may hold none.
+    """
+
+    name: str
+    enforces: frozenset[str] = frozenset()
+    beside_tools: bool = False
+    formats: str = "response_format"
+    choices: frozenset[str] = frozenset({"none", "required", "named"})
+    fields: Mapping[str, str] = {}
+    max_tokens: str = "max_tokens"
+    efforts: frozenset[str] | None = frozenset()
+    template_kwargs: bool = False
+    reasoning: str | None = None
+    strict: bool = False
+    tool_names: bool = False
+    logprobs: bool = True
+
+
+def _same(*names: str) -> dict[str, str]:
+    return {name: name for name in names}
+
+
+_EFFORTS: Final = frozenset({"low", "medium", "high"})
+_FORMATS: Final = frozenset({"json_object", "json_schema"})
+
+PROFILES: Final[Mapping[str, Profile]] = {
+    profile.name: profile
+    for profile in (
+        Profile("generic", fields=_same(*_COMMON)),
+        Profile(
+            "openai",
+            enforces=frozenset({"required", "named"}) | _FORMATS,
+            beside_tools=True,
+            choices=frozenset({"none", "required", "named", "allowed"}),
+            fields=_same(*_COMMON),
+            max_tokens="max_completion_tokens",
+            efforts=None,
+            strict=True,
+        ),
+        Profile(
+            "vllm",
+            enforces=frozenset({"required", "named"}) | _FORMATS,
+            formats="structured_outputs",
+            fields={**_same(*_COMMON, *_MORE), "repeat_penalty": "repetition_penalty"},
+            efforts=_EFFORTS,
+            template_kwargs=True,
+            reasoning="reasoning_content",
+            tool_names=True,
+        ),
+        Profile(
+            "sglang",
+            enforces=frozenset({"required", "named"}) | _FORMATS,
+            fields={**_same(*_COMMON, *_MORE), "repeat_penalty": "repetition_penalty"},
+            efforts=_EFFORTS,
+            template_kwargs=True,
+            reasoning="reasoning_content",
+            tool_names=True,
+        ),
+        Profile(
+            "llama-server",
+            enforces=_FORMATS,
+            formats="json_schema",
+            choices=frozenset({"none", "required"}),
+            fields=_same(*_COMMON, *_MORE, "repeat_penalty", *_LLAMA),
+            template_kwargs=True,
+            reasoning="reasoning_content",
+            tool_names=True,
+        ),
+        Profile(
+            "ollama",
+            enforces=_FORMATS,
+            choices=frozenset(),
+            fields=_same("temperature", "top_p", "presence_penalty", "frequency_penalty", "seed", "stop"),
+            efforts=_EFFORTS | {"none"},
+            reasoning="reasoning",
+            logprobs=False,
+        ),
+    )
+}
+"""The kinds, by the name under which settings name them."""

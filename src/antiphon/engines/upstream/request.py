@@ -1,0 +1,223 @@
+"""From a prompt to the body of a chat completion, as the profile of an upstream has it. Pure.
+
+What an upstream cannot be held to is asked for in words too, and checked afterwards. A request is the same bytes for
+the same history, so that the upstream's own cache of prefixes finds it again.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, Final
+
+import msgspec
+
+from antiphon.engines.upstream.profiles import Profile
+from antiphon.prompt.arguments import custom_format
+from antiphon.prompt.chat_messages import chat_messages
+from antiphon.prompt.dialects.base import callable_tools, function_schema
+from antiphon.prompt.grammar import has_format
+from antiphon.prompt.instructions import instructed
+from antiphon.prompt.prompt import Prompt
+from antiphon.protocol.request import TextFormat
+from antiphon.protocol.tools import CustomTool, FunctionTool
+
+__all__ = ["Hold", "held_back", "judged", "request_body"]
+
+_OFF: Final = frozenset({"none", "off", "disabled", "false", "0"})
+_RETRY_TEMPERATURE: Final = 0.7
+"""What a second attempt is drawn with at least: without chance it would be the first again."""
+
+_SCHEMA_NAME: Final = "answer"
+
+
+class Hold(Enum):
+    """What is not told before it was checked."""
+
+    NOTHING = "nothing"
+    CALLS = "everything from the first call on"
+    ALL = "everything"
+
+
+def held_back(prompt: Prompt, profile: Profile) -> Hold:
+    """What of an answer has to be checked before it is told, since the upstream enforces it by nothing."""
+    if _loose(prompt, profile):
+        return Hold.ALL
+    names = callable_tools(prompt)
+    if any(tool.name in names and _promises(tool, profile) for tool in prompt.tools):
+        return Hold.CALLS
+    return Hold.NOTHING
+
+
+def judged(prompt: Prompt) -> Prompt:
+    """What an answer is checked by: of a function that is not strict, only that its arguments are an object."""
+    tools = [
+        msgspec.structs.replace(tool, parameters=None)
+        if isinstance(tool, FunctionTool) and tool.strict is False
+        else tool
+        for tool in prompt.tools
+    ]
+    return msgspec.structs.replace(prompt, messages=(), tools=tools)
+
+
+def request_body(prompt: Prompt, profile: Profile, model: str, *, attempt: int = 0) -> dict[str, Any]:
+    """The body of the request; `attempt` counts those whose answers were not what was asked for."""
+    if _loose(prompt, profile):
+        prompt = instructed(prompt)
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": _messages(prompt, profile),
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        **_tools(prompt, profile),
+        **_format(prompt, profile),
+        **_sampling(prompt, profile),
+        **_thinking(prompt, profile),
+    }
+    if prompt.max_output_tokens is not None:
+        body[profile.max_tokens] = prompt.max_output_tokens
+    if attempt:
+        _vary(body, profile, attempt)
+    return body
+
+
+def _loose(prompt: Prompt, profile: Profile) -> bool:
+    """Whether the upstream does not enforce the call, or else the format, that is asked for."""
+    if prompt.choice.mode == "required":
+        return ("named" if len(callable_tools(prompt)) == 1 else "required") not in profile.enforces
+    return has_format(prompt) and not _enforced_format(prompt, profile)
+
+
+def _enforced_format(prompt: Prompt, profile: Profile) -> bool:
+    form = prompt.format
+    if form is None or form.type not in profile.enforces:
+        return False
+    return profile.beside_tools or not callable_tools(prompt)
+
+
+def _promises(tool: FunctionTool | CustomTool, profile: Profile) -> bool:
+    """Whether the tool was declared with a promise for its arguments that the upstream does not keep."""
+    if isinstance(tool, CustomTool):
+        return custom_format(tool)[0] != "text"
+    return tool.strict is True and not profile.strict
+
+
+def _messages(prompt: Prompt, profile: Profile) -> list[dict[str, Any]]:
+    messages = chat_messages(prompt.messages)
+    for message in messages:
+        thought = message.pop("reasoning_content", None)
+        if thought and profile.reasoning is not None:
+            message[profile.reasoning] = thought
+        if message["role"] == "tool" and not profile.tool_names:
+            message.pop("name", None)
+    return messages
+
+
+def _tools(prompt: Prompt, profile: Profile) -> dict[str, Any]:
+    names = callable_tools(prompt)
+    allowed = "allowed" in profile.choices
+    shown = [tool for tool in prompt.tools if allowed or tool.name in names]
+    if not shown or prompt.choice.mode == "none":
+        return {}
+    body: dict[str, Any] = {"tools": [_tool(tool, profile) for tool in shown]}
+    choice = _choice(prompt, profile, list(names), limited=len(names) < len(shown))
+    if choice is not None:
+        body["tool_choice"] = choice
+    if not prompt.parallel_tool_calls and profile.choices:
+        body["parallel_tool_calls"] = False
+    return body
+
+
+def _tool(tool: FunctionTool | CustomTool, profile: Profile) -> dict[str, Any]:
+    shown = function_schema(tool)
+    if not shown["function"]["description"]:
+        del shown["function"]["description"]
+    if profile.strict and isinstance(tool, FunctionTool) and tool.strict is not None:
+        shown["function"]["strict"] = tool.strict
+    return shown
+
+
+def _choice(prompt: Prompt, profile: Profile, names: list[str], *, limited: bool) -> Any:
+    mode = prompt.choice.mode
+    if mode == "required" and len(names) == 1 and "named" in profile.choices:
+        return {"type": "function", "function": {"name": names[0]}}
+    if limited:
+        tools = [{"type": "function", "function": {"name": name}} for name in names]
+        return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+    return mode if mode in profile.choices else None
+
+
+def _format(prompt: Prompt, profile: Profile) -> dict[str, Any]:
+    """The output format; where it would keep the model from calling a tool, it is asked for in words only."""
+    form = prompt.format
+    if form is None or not has_format(prompt) or prompt.choice.mode == "required":
+        return {}
+    if callable_tools(prompt) and not profile.beside_tools:
+        return {}
+    schema = form.schema if form.type == "json_schema" else None
+    if profile.formats == "structured_outputs":
+        return {"structured_outputs": {"json_object": True} if schema is None else {"json": schema}}
+    if schema is None:
+        return {"response_format": {"type": "json_object"}}
+    if profile.formats == "json_schema":
+        return {"json_schema": schema}
+    return {"response_format": {"type": "json_schema", "json_schema": _named_schema(form)}}
+
+
+def _named_schema(form: TextFormat) -> dict[str, Any]:
+    named: dict[str, Any] = {"name": form.name or _SCHEMA_NAME, "schema": form.schema}
+    if form.description:
+        named["description"] = form.description
+    if form.strict is not None:
+        named["strict"] = form.strict
+    return named
+
+
+def _sampling(prompt: Prompt, profile: Profile) -> dict[str, Any]:
+    sampling = prompt.sampling
+    given: dict[str, Any] = {
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "min_p": sampling.min_p,
+        "repeat_penalty": sampling.repeat_penalty,
+        "presence_penalty": sampling.presence_penalty or None,
+        "frequency_penalty": sampling.frequency_penalty or None,
+        "seed": sampling.seed,
+        "stop": list(sampling.stop) or None,
+        **sampling.samplers.named(),
+    }
+    biases = given.get("logit_bias")
+    if biases is not None:
+        given["logit_bias"] = {str(token): bias for token, bias in biases}
+    body = {
+        profile.fields[name]: value for name, value in given.items() if value is not None and name in profile.fields
+    }
+    if sampling.top_logprobs is not None and profile.logprobs:
+        body["logprobs"] = True
+        if sampling.top_logprobs:
+            body["top_logprobs"] = sampling.top_logprobs
+    return body
+
+
+def _thinking(prompt: Prompt, profile: Profile) -> dict[str, Any]:
+    """The effort, natively and as variables of the chat template (M13), and the variables of the request."""
+    body: dict[str, Any] = {}
+    variables = dict(prompt.template_defaults)
+    effort = None if prompt.reasoning_effort is None else prompt.reasoning_effort.strip()
+    if effort is not None:
+        if profile.efforts is None or effort in profile.efforts:
+            body["reasoning_effort"] = effort
+        variables["enable_thinking"] = effort.lower() not in _OFF
+        if variables["enable_thinking"]:
+            variables["reasoning_effort"] = effort
+    variables.update(prompt.template_kwargs)
+    if variables and profile.template_kwargs:
+        body["chat_template_kwargs"] = variables
+    return body
+
+
+def _vary(body: dict[str, Any], profile: Profile, attempt: int) -> None:
+    if "seed" in body:
+        body["seed"] = (body["seed"] + attempt) % 2**31
+    if "temperature" in body:
+        body["temperature"] = max(_RETRY_TEMPERATURE, body["temperature"])

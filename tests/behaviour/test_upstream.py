@@ -1,0 +1,405 @@
+"""Responses over an upstream that does as the test says: faults, limits, and what is checked before it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from antiphon.settings import ModelConfig, Settings
+from support.inprocess import InProcess, inprocess_app, sse_events
+from support.upstream import Exchange, FakeUpstream, fake_upstream, said
+
+KEY = "the-key-of-the-upstream"
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
+TOOL = {"type": "function", "name": "f", "parameters": SCHEMA}
+FORMAT = {"format": {"type": "json_schema", "name": "n", "schema": SCHEMA}}
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeUpstream]:
+    async with fake_upstream() as upstream:
+        yield upstream
+
+
+@asynccontextmanager
+async def serving(fake: FakeUpstream, **fields: Any) -> AsyncIterator[InProcess]:
+    """The application over that upstream; the model is named `scripted` for the helpers of the client."""
+    config = ModelConfig(**{"name": "scripted", "upstream_model": "m", "base_url": fake.url, **fields})
+    async with inprocess_app(settings=Settings(models=(config,))) as app:
+        yield app
+
+
+async def called(exchange: Exchange, *arguments: str, name: str = "f", finish: str = "tool_calls") -> None:
+    """Answer with calls of a function, each with such arguments."""
+    pieces = [
+        {"index": index, "id": f"c{index}", "function": {"name": name, "arguments": text}}
+        for index, text in enumerate(arguments)
+    ]
+    await exchange.head()
+    await exchange.events({"choices": [{"delta": {"tool_calls": pieces}}]})
+    await exchange.events({"choices": [{"delta": {}, "finish_reason": finish}]}, "[DONE]")
+
+
+@pytest.mark.requirement("upstream:serve", "upstream:key")
+async def test_a_response_is_made_of_what_the_upstream_says(
+    fake: FakeUpstream, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setenv("UPSTREAM_KEY", KEY)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    fake.behave = said("Hel", "lo")
+    async with serving(fake, api_key_env="UPSTREAM_KEY") as app:
+        response = await app.create("Hi", instructions="Be kind.", temperature=0.5)
+        again = (await app.client.get(f"/responses/{response['id']}")).json()
+        chained = await app.create("More", previous_response_id=response["id"])
+    assert response["status"] == "completed"
+    assert response["output_text"] == "Hello"
+    assert again["output"] == response["output"]
+    assert response["usage"]["input_tokens"] > 0
+    first, second = fake.asked
+    assert first.headers["authorization"] == f"Bearer {KEY}"
+    assert first.body["model"] == "m"
+    assert first.body["temperature"] == 0.5
+    assert [m["content"] for m in first.body["messages"]] == ["Be kind.", "Hi"]
+    assert [m["content"] for m in second.body["messages"]] == ["Hi", "Hello", "More"]
+    assert chained["status"] == "completed"
+    assert KEY not in json.dumps(response) + caplog.text
+
+
+@pytest.mark.requirement("upstream:serve")
+async def test_thinking_and_calls_become_items(fake: FakeUpstream):
+    async def behave(exchange: Exchange) -> None:
+        await exchange.head()
+        await exchange.events({"choices": [{"delta": {"reasoning_content": "why"}}]})
+        call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": '{"n":1}'}}
+        await exchange.events({"choices": [{"delta": {"tool_calls": [call]}, "finish_reason": "tool_calls"}]})
+        usage = {"prompt_tokens": 11, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 8}}
+        await exchange.events({"choices": [], "usage": usage}, "[DONE]")
+
+    fake.behave = behave
+    async with serving(fake) as app:
+        events = await app.stream("Hi", tools=[TOOL])
+    response = events[-1]["response"]
+    assert [item["type"] for item in response["output"]] == ["reasoning", "function_call"]
+    assert response["output"][1]["arguments"] == '{"n":1}'
+    assert (response["usage"]["input_tokens"], response["usage"]["output_tokens"]) == (11, 5)
+    assert response["usage"]["input_tokens_details"]["cached_tokens"] == 8
+
+
+@pytest.mark.requirement("machine:content-filter", "upstream:end")
+async def test_what_a_filter_cut_is_an_incomplete_response(fake: FakeUpstream):
+    fake.behave = said("Once", finish="content_filter")
+    async with serving(fake) as app:
+        response = await app.create("Hi")
+        chat = await app.client.post(
+            "/chat/completions", json={"model": "scripted", "messages": [{"role": "user", "content": "Hi"}]}
+        )
+    assert response["status"] == "incomplete"
+    assert response["incomplete_details"] == {"reason": "content_filter"}
+    assert chat.json()["choices"][0]["finish_reason"] == "content_filter"
+
+
+async def dies(exchange: Exchange) -> None:
+    await exchange.head()
+    await exchange.events({"choices": [{"delta": {"content": "Half"}}]})
+    exchange.abort()
+
+
+async def dies_in_a_chunk(exchange: Exchange) -> None:
+    await exchange.head(extra="transfer-encoding: chunked\r\n")
+    frame = b'data: {"choices":[{"delta":{"content":"Half"}}]}\n\n'
+    await exchange.raw(b"%x\r\n%b\r\n5\r\nda" % (len(frame), frame))
+    exchange.abort()
+
+
+async def half_a_frame(exchange: Exchange) -> None:
+    await exchange.head()
+    await exchange.events({"choices": [{"delta": {"content": "Half"}}]})
+    await exchange.raw(b'data: {"choices":[{"del')
+
+
+async def stalls(exchange: Exchange) -> None:
+    await exchange.head()
+    await exchange.events({"choices": [{"delta": {"content": "Half"}}]})
+    await exchange.gone.wait()
+
+
+async def never_answers(exchange: Exchange) -> None:
+    await exchange.gone.wait()
+
+
+async def error_in_a_200(exchange: Exchange) -> None:
+    await exchange.head()
+    await exchange.events({"choices": [{"delta": {"content": "Half"}}]}, {"error": {"message": "no memory at /srv/x"}})
+
+
+async def garbage(exchange: Exchange) -> None:
+    await exchange.head()
+    await exchange.raw(b"data: \xff\n\n")
+
+
+async def noise(exchange: Exchange) -> None:
+    await exchange.head()
+    await exchange.raw(b"\xff\xfe\x00data: \xff\n\n\x07")
+
+
+async def no_json(exchange: Exchange) -> None:
+    await exchange.head()
+    await exchange.events("<html>busy</html>")
+
+
+async def no_http(exchange: Exchange) -> None:
+    await exchange.raw(b"what?\r\n\r\n")
+
+
+async def refuses(exchange: Exchange) -> None:
+    await exchange.answer(
+        400, {"error": {"message": "too long for http://10.1.2.3:8000", "code": "context_length_exceeded"}}
+    )
+
+
+async def wrong_key(exchange: Exchange) -> None:
+    await exchange.answer(401, {"error": {"message": f"Incorrect API key: {KEY}"}})
+
+
+async def busy(exchange: Exchange) -> None:
+    await exchange.answer(429, {"error": {"message": "slow down"}})
+
+
+async def moved(exchange: Exchange) -> None:
+    await exchange.head(307, "text/plain", "location: http://127.0.0.1:9/v1/chat/completions\r\n")
+
+
+async def gone_behind_a_proxy(exchange: Exchange) -> None:
+    await exchange.answer(502, b"<html>Bad gateway</html>")
+
+
+async def hangs_up(exchange: Exchange) -> None:
+    exchange.abort()
+
+
+FAULTS = {
+    dies: "upstream_lost",
+    dies_in_a_chunk: "upstream_lost",
+    half_a_frame: "upstream_lost",
+    stalls: "upstream_timeout",
+    never_answers: "upstream_timeout",
+    error_in_a_200: "upstream_error",
+    garbage: "upstream_invalid",
+    noise: "upstream_lost",
+    no_json: "upstream_invalid",
+    no_http: "upstream_invalid",
+    refuses: "context_length_exceeded",
+    wrong_key: "upstream_unauthorized",
+    busy: "rate_limit_exceeded",
+    moved: "upstream_invalid",
+    gone_behind_a_proxy: "upstream_lost",
+    hangs_up: "upstream_lost",
+}
+
+
+@pytest.mark.requirement("upstream:fault", "upstream:words")
+async def test_every_fault_of_an_upstream_is_a_failed_response_that_is_stored(fake: FakeUpstream):
+    async with serving(fake, idle_timeout=0.5) as app:
+        for fault, code in FAULTS.items():
+            # An answer between two faults, so that the upstream does not count as gone.
+            fake.behave = said("Hello")
+            assert (await app.create("Hi"))["output_text"] == "Hello"
+            fake.behave = fault
+            began = time.monotonic()
+            answer = await app.client.post("/responses", json={"model": "scripted", "input": "Hi", "stream": True})
+            elapsed = time.monotonic() - began
+            last = sse_events(answer.content)[-1]
+            assert last["type"] == "response.failed", fault
+            assert last["response"]["error"]["code"] == code, (fault, last["response"]["error"])
+            for hidden in ("10.1.2.3", "/srv", KEY, "127.0.0.1", "html"):
+                assert hidden not in last["response"]["error"]["message"]
+            stored = (await app.client.get(f"/responses/{last['response']['id']}")).json()
+            assert stored["status"] == "failed"
+            if fault in (dies, dies_in_a_chunk, half_a_frame, stalls, error_in_a_200):
+                assert stored["output"][0]["content"][0]["text"] == "Half"
+                assert stored["output"][0]["status"] == "incomplete"
+            assert elapsed < 2, fault
+
+
+@pytest.mark.requirement("upstream:retry")
+async def test_a_connection_that_fails_before_the_first_delta_is_tried_once_more(fake: FakeUpstream):
+    async def behave(exchange: Exchange) -> None:
+        await (hangs_up if len(fake.asked) == 1 else said("Hello"))(exchange)
+
+    fake.behave = behave
+    async with serving(fake) as app:
+        assert (await app.create("Hi"))["output_text"] == "Hello"
+    assert len(fake.asked) == 2
+
+
+@pytest.mark.requirement("upstream:cancel")
+@pytest.mark.parametrize("began", [False, True])
+async def test_a_cancelled_response_closes_the_connection_at_once(fake: FakeUpstream, began: bool):
+    reached = asyncio.Event()
+
+    async def behave(exchange: Exchange) -> None:
+        if began:
+            await exchange.head()
+            await exchange.events({"choices": [{"delta": {"content": "Once"}}]})
+        reached.set()
+        await exchange.gone.wait()
+
+    fake.behave = behave
+    async with serving(fake) as app:
+        response = await app.create("Hi", background=True)
+        await asyncio.wait_for(reached.wait(), 5)
+        await app.client.post(f"/responses/{response['id']}/cancel")
+        cancelled = time.monotonic()
+        await asyncio.wait_for(fake.asked[0].gone.wait(), 5)
+        assert time.monotonic() - cancelled < 0.2
+
+
+@pytest.mark.requirement("upstream:away")
+async def test_a_server_starts_without_its_upstream_and_is_ready_when_that_comes(fake: FakeUpstream):
+    fake.up = False
+    async with serving(fake) as app:
+        engine = app.service.registry.engines[0]
+        assert not engine.ready
+        assert (await app.client.get("http://127.0.0.1/ready")).status_code == 503
+        fake.up = True
+        assert (await app.create("Hi"))["output_text"] == "Hello"
+        assert engine.ready
+        assert engine.capabilities.context_length == 4096
+
+
+@pytest.mark.requirement("upstream:breaker")
+async def test_an_upstream_that_is_gone_is_left_alone_until_it_answers(fake: FakeUpstream):
+    async with serving(fake) as app:
+        engine = app.service.registry.engines[0]
+        fake.up = False
+        answer = (await app.client.post("/responses", json={"model": "scripted", "input": "Hi"})).json()
+        assert answer["error"]["code"] == "upstream_lost"
+        while engine.ready:
+            await asyncio.wait_for(asyncio.sleep(0), 5)
+        assert not await engine.wait_ready(0.01)
+        fake.up = True
+        assert await engine.wait_ready(5)
+        assert (await app.create("Hi"))["output_text"] == "Hello"
+
+
+@pytest.mark.requirement("upstream:checked")
+async def test_an_answer_that_nothing_enforced_is_asked_for_again_and_told_when_it_is_right(fake: FakeUpstream):
+    async def behave(exchange: Exchange) -> None:
+        await said("no json" if len(fake.asked) == 1 else '{"n": 2}')(exchange)
+
+    fake.behave = behave
+    async with serving(fake) as app:
+        events = await app.stream("Hi", text=FORMAT)
+        assert events[-1]["response"]["output"][0]["content"][0]["text"] == '{"n": 2}'
+        assert not any("no json" in json.dumps(event) for event in events)
+    assert len(fake.asked) == 2
+
+
+@pytest.mark.requirement("upstream:checked")
+async def test_an_answer_that_is_wrong_twice_fails(fake: FakeUpstream):
+    fake.behave = said("no json")
+    async with serving(fake) as app:
+        response = await app.create("Hi", text=FORMAT)
+        assert (response["status"], response["error"]["code"]) == ("failed", "invalid_output")
+        assert response["output"] == []
+        fake.behave = said("I will not call.")
+        forced = await app.create("Hi", tools=[TOOL], tool_choice="required")
+        assert (forced["status"], forced["error"]["code"]) == ("failed", "invalid_tool_call")
+    assert len(fake.asked) == 4
+
+
+@pytest.mark.requirement("upstream:checked")
+@pytest.mark.parametrize(
+    ("strict", "tries", "status"), [(True, 2, "failed"), (None, 1, "failed"), (False, 1, "completed")]
+)
+async def test_arguments_are_held_to_their_schema_as_strictly_as_it_says(
+    fake: FakeUpstream, strict: bool | None, tries: int, status: str
+):
+    fake.behave = lambda exchange: called(exchange, '{"n":"one"}')
+    async with serving(fake) as app:
+        response = await app.create("Hi", tools=[{**TOOL, "strict": strict}])
+    assert response["status"] == status
+    assert len(fake.asked) == tries
+    assert len(response["output"]) == (0 if strict else 1)
+
+
+@pytest.mark.requirement("upstream:checked")
+async def test_a_refusal_is_no_answer_of_a_form(fake: FakeUpstream):
+    async def behave(exchange: Exchange) -> None:
+        await exchange.head()
+        await exchange.events({"choices": [{"delta": {"refusal": "No."}, "finish_reason": "stop"}]}, "[DONE]")
+
+    fake.behave = behave
+    async with serving(fake) as app:
+        response = await app.create("Hi", text=FORMAT)
+    assert response["status"] == "completed"
+    assert response["output"][0]["content"][0] == {"type": "refusal", "refusal": "No."}
+
+
+@pytest.mark.requirement("upstream:declared")
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"tools": [{**TOOL, "parameters": {"type": "objekt"}}]}, "invalid_function_parameters"),
+        (
+            {"text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "objekt"}}}},
+            "invalid_json_schema",
+        ),
+        (
+            {
+                "tools": [
+                    {"type": "custom", "name": "c", "format": {"type": "grammar", "syntax": "lark", "definition": "("}}
+                ]
+            },
+            "invalid_grammar",
+        ),
+    ],
+)
+async def test_what_nothing_could_be_checked_by_is_refused(fake: FakeUpstream, fields: dict[str, Any], code: str):
+    async with serving(fake) as app:
+        assert (await app.refused(400, "Hi", **fields))["code"] == code
+    assert fake.asked == []
+
+
+@pytest.mark.requirement("upstream:context")
+async def test_a_prompt_that_is_longer_than_the_context_is_refused_before_anything_is_sent(fake: FakeUpstream):
+    async with serving(fake, context_length=64) as app:
+        assert (await app.refused(400, "word " * 200))["code"] == "context_length_exceeded"
+        dropped = await app.create(
+            [{"role": "user", "content": "word " * 200}, {"role": "user", "content": "Hi"}], truncation="auto"
+        )
+        assert dropped["status"] == "completed"
+    assert len(fake.asked) == 1
+
+
+@pytest.mark.requirement("upstream:whole")
+async def test_an_upstream_that_does_not_stream_is_understood(fake: FakeUpstream):
+    whole = {"choices": [{"message": {"role": "assistant", "content": "Whole."}, "finish_reason": "stop"}]}
+    fake.behave = lambda exchange: exchange.answer(
+        200, {**whole, "usage": {"prompt_tokens": 3, "completion_tokens": 2}}
+    )
+    async with serving(fake) as app:
+        response = await app.create("Hi")
+    assert response["output_text"] == "Whole."
+    assert response["usage"]["total_tokens"] == 5
+
+
+@pytest.mark.requirement("upstream:linger")
+async def test_an_upstream_that_says_its_end_and_stays_is_not_waited_for(fake: FakeUpstream):
+    async def behave(exchange: Exchange) -> None:
+        await exchange.head()
+        await exchange.events({"choices": [{"delta": {"content": "Hello"}, "finish_reason": "stop"}]})
+        await exchange.gone.wait()
+
+    fake.behave = behave
+    async with serving(fake) as app:
+        began = time.monotonic()
+        response = await app.create("Hi")
+        assert response["output_text"] == "Hello"
+        assert time.monotonic() - began < 4
