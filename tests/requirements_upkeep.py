@@ -24,6 +24,12 @@ UPKEEP: tuple[Requirement, ...] = (
         "A deletion whose connection was lost says whether there was anything to delete.",
     ),
     R("store:db:files", "operations C3", "antiphon db status tells how many files there are, and their bytes."),
+    R("corpus:fair", "faults B2 15", "A tenant whose files take long never holds all of the places for reading."),
+    R(
+        "project:child-process",
+        "engineering",
+        "A process that a caller's input may kill is started and ended in one way.",
+    ),
     R("store:idempotency:free", "operations C1", "A key is given free only by the response that it stands for."),
     R(
         "idempotency:free",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib.util
-import sys
 from functools import cache
 from typing import Any, Final
 
+from antiphon.child_process import ChildProcess
+from antiphon.corpus.places import Places
 from antiphon.errors import InvalidRequestError, UnavailableError
 from antiphon.protocol.json import encode, loads
 
@@ -17,7 +17,8 @@ __all__ = ["DocumentReader", "documents_readable", "images_readable"]
 _WALL_SECONDS: Final = 30.0
 """Seconds after which a file is given up: on a busy machine processor time passes slowly."""
 
-_AT_ONCE: Final = 2
+_AT_ONCE: Final = 3
+_OF_ONE_TENANT: Final = 2
 _ANSWER_A_CHARACTER: Final = 12
 """Bytes that one character of a text takes at most in the answer."""
 
@@ -56,24 +57,24 @@ def documents_readable() -> bool:
 
 
 class DocumentReader:
-    """Reads files in processes that may take so much time and memory; a few at once."""
+    """Reads files in processes that may take so much time and memory; a few at once, and fewer for one tenant."""
 
     def __init__(self) -> None:
-        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._places = Places(_AT_ONCE, _OF_ONE_TENANT)
 
-    async def image(self, data: bytes, most_pixels: int) -> str:
+    async def image(self, data: bytes, most_pixels: int, tenant: str = "") -> str:
         """The format of an image: png, jpeg, gif or webp. Its header is held against the limit before it is decoded.
 
         Raises:
             InvalidRequestError: it is none of these, too large or damaged.
             UnavailableError: the process cannot be started.
         """
-        answer = await self._done({"kind": "image", "most": most_pixels}, data, _ANSWER_BEYOND)
+        answer = await self._done(tenant, {"kind": "image", "most": most_pixels}, data, _ANSWER_BEYOND)
         if "format" in answer:
             return answer["format"]
         raise _refusal(_IMAGE_FAULTS, answer, most_pixels)
 
-    async def text(self, data: bytes, name: str, most: int) -> str:
+    async def text(self, data: bytes, name: str, most: int, tenant: str = "") -> str:
         """The text of a document, of at most so many characters; `name` is that of the file.
 
         Raises:
@@ -81,58 +82,25 @@ class DocumentReader:
             UnavailableError: the process cannot be started.
         """
         job = {"kind": "document", "name": name, "most": most}
-        answer = await self._done(job, data, most * _ANSWER_A_CHARACTER + _ANSWER_BEYOND)
+        answer = await self._done(tenant, job, data, most * _ANSWER_A_CHARACTER + _ANSWER_BEYOND)
         if "text" in answer:
             return answer["text"]
         raise _refusal(_DOCUMENT_FAULTS, answer, most)
 
-    async def _done(self, job: dict[str, Any], data: bytes, most: int) -> dict[str, Any]:
-        async with self._room:
+    async def _done(self, tenant: str, job: dict[str, Any], data: bytes, most: int) -> dict[str, Any]:
+        async with self._places.taken(tenant):
             try:
-                process = await asyncio.create_subprocess_exec(
-                    sys.executable,
-                    "-P",
-                    "-m",
-                    "antiphon.corpus.child",
-                    stdin=asyncio.subprocess.PIPE,
-                    stdout=asyncio.subprocess.PIPE,
-                    stderr=asyncio.subprocess.DEVNULL,
-                    start_new_session=True,
-                )
+                process = await ChildProcess.start("antiphon.corpus.child")
             except OSError:
                 raise UnavailableError("What reads files could not be started; try again.") from None
             try:
                 async with asyncio.timeout(_WALL_SECONDS):
-                    answer = await _exchange(process, encode(job) + b"\n" + data, most)
+                    answer = await process.ask_all(encode(job) + b"\n" + data, most)
             except TimeoutError:
                 answer = b""
             finally:
-                await _end(process)
+                await process.end()
         return loads(answer) if answer.endswith(b"\n") else {"fault": _TOO_MUCH}
-
-
-async def _exchange(process: asyncio.subprocess.Process, job: bytes, most: int) -> bytes:
-    """The answer to a job, of at most so many bytes; cut where the process ended over it."""
-    stdin, stdout = process.stdin, process.stdout
-    if stdin is None or stdout is None:
-        raise RuntimeError("the process has no pipes")
-    # It answers only after it has read everything, or not at all.
-    with contextlib.suppress(ConnectionError):
-        stdin.write(job)
-        await stdin.drain()
-        stdin.close()
-    found = bytearray()
-    while len(found) <= most and (chunk := await stdout.read(65_536)):
-        found += chunk
-    return bytes(found) if len(found) <= most else b""
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        process.kill()
-    await process.wait()
-    if process.stdin is not None:
-        process.stdin.close()
 
 
 def _refusal(faults: dict[str, tuple[str, str]], answer: dict[str, Any], most: int) -> InvalidRequestError:

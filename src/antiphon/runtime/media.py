@@ -242,7 +242,7 @@ class Media:
         digest = await asyncio.to_thread(_digest, data)
         form = self._read.get(("image", digest))
         if form is None:
-            form = await self._reader.image(data, self._settings.max_image_pixels)
+            form = await self._reader.image(data, self._settings.max_image_pixels, asked.scope.tenant)
             self._read.put(("image", digest), form)
         text = (await asyncio.to_thread(base64.b64encode, data)).decode()
         url = {"url": f"data:image/{cast('str', form)};base64,{text}"}
@@ -258,7 +258,8 @@ class Media:
         key = ("text", name, await asyncio.to_thread(_digest, data))
         text = self._read.get(key)
         if text is None:
-            text = await self._reader.text(data, name, self._settings.max_document_characters)
+            most = self._settings.max_document_characters
+            text = await self._reader.text(data, name, most, asked.scope.tenant)
             self._read.put(key, text)
         return {"type": "text", "text": f"File: {name}\n\n{cast('str', text)}"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import struct
 import zipfile
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from antiphon.child_process import ChildProcess
 from antiphon.corpus.documents import DocumentReader
 from antiphon.errors import InvalidRequestError
 
@@ -148,3 +150,33 @@ async def test_images_that_cannot_be_read_are_refused(data: bytes, code: str) ->
         await DocumentReader().image(data, PIXELS)
     assert refused.value.code == code
     assert "0x" not in refused.value.message
+
+
+@pytest.mark.requirement("corpus:fair")
+async def test_a_tenant_whose_files_never_end_does_not_keep_another_from_reading(monkeypatch: pytest.MonkeyPatch):
+    started: list[ChildProcess] = []
+    start = ChildProcess.start
+
+    async def hang(self: ChildProcess, job: bytes, most: int) -> bytes:
+        del job, most
+        await self._process.wait()
+        return b""
+
+    async def began(module: str) -> ChildProcess:
+        process = await start(module)
+        started.append(process)
+        return process
+
+    reader, real = DocumentReader(), ChildProcess.ask_all
+    monkeypatch.setattr(ChildProcess, "start", began)
+    monkeypatch.setattr(ChildProcess, "ask_all", hang)
+    slow = [asyncio.create_task(reader.text(b"slow", "a.txt", 10, "slow")) for _ in range(6)]
+    while len(started) < 2:
+        await asyncio.sleep(0.01)
+    monkeypatch.setattr(ChildProcess, "ask_all", real)
+    assert await reader.text(b"Hi.", "a.txt", 10, "quick") == "Hi."
+    assert len(started) == 3
+    for task in slow:
+        task.cancel()
+    await asyncio.gather(*slow, return_exceptions=True)
+    assert await reader.text(b"Hi.", "a.txt", 10, "slow") == "Hi."

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 from collections import OrderedDict
 from typing import Any, Final
 
+from antiphon.child_process import ChildProcess
 from antiphon.errors import EngineUnavailableError
 from antiphon.protocol.json import encode, loads
 
@@ -33,7 +33,7 @@ class Checker:
     """
 
     def __init__(self) -> None:
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: ChildProcess | None = None
         self._turn = asyncio.Lock()
         self._known: OrderedDict[bytes, str] = OrderedDict()
         self._characters = 0
@@ -83,11 +83,11 @@ class Checker:
     async def _done(self, job: bytes) -> str:
         async with self._turn:
             process = self._process
-            if process is None or process.returncode is not None:
+            if process is None or process.ended:
                 process = await self._start()
             try:
                 async with asyncio.timeout(_WALL_SECONDS):
-                    answer = await _exchange(process, job)
+                    answer = await process.ask_line(job + b"\n")
             except TimeoutError:
                 answer = b""
             except BaseException:
@@ -99,24 +99,14 @@ class Checker:
             await self._end()
             return TOO_MUCH
 
-    async def _start(self) -> asyncio.subprocess.Process:
+    async def _start(self) -> ChildProcess:
         """Start it and wait until it has done an easy job, so that only its work counts as the time of the next."""
         self.starts += 1
-        self._process = process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-P",
-            "-m",
-            "antiphon.engines.checks.child",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            limit=_MOST_FAULT,
-            start_new_session=True,
-        )
+        self._process = process = await ChildProcess.start("antiphon.engines.checks.child", longest_line=_MOST_FAULT)
         answer = b""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_START_SECONDS):
-                answer = await _exchange(process, encode({"schema": {}}))
+                answer = await process.ask_line(encode({"schema": {}}) + b"\n")
         if not answer.endswith(b"\n"):
             await self._end()
             raise EngineUnavailableError("What checks schemas and grammars could not be started; try again.")
@@ -124,24 +114,5 @@ class Checker:
 
     async def _end(self) -> None:
         process, self._process = self._process, None
-        if process is None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
-        if process.stdin is not None:
-            process.stdin.close()
-
-
-async def _exchange(process: asyncio.subprocess.Process, job: bytes) -> bytes:
-    """The line that answers a job; shorter where the process ended over it."""
-    stdin, stdout = process.stdin, process.stdout
-    if stdin is None or stdout is None:
-        raise RuntimeError("the process has no pipes")
-    with contextlib.suppress(ConnectionError):
-        stdin.write(job + b"\n")
-        await stdin.drain()
-    try:
-        return await stdout.readline()
-    except ValueError:
-        return b""
+        if process is not None:
+            await process.end()

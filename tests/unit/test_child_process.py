@@ -1,0 +1,53 @@
+"""A process of our own: what it answers, how much of it is taken, and that it is gone when it is ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+from antiphon.child_process import ChildProcess
+
+requirement = pytest.mark.requirement
+
+
+@requirement("project:child-process")
+async def test_all_that_it_says_is_taken_up_to_a_bound() -> None:
+    for most, want in ((100, b'{\n    "a": 1\n}\n'), (5, b"")):
+        process = await ChildProcess.start("json.tool")
+        assert await process.ask_all(b'{"a": 1}', most) == want
+        await process.end()
+        assert process.ended
+
+
+@requirement("project:child-process")
+async def test_lines_are_answered_one_by_one_and_one_that_is_too_long_is_nothing() -> None:
+    process = await ChildProcess.start("antiphon.engines.checks.child", longest_line=64)
+    try:
+        assert await process.ask_line(b'{"schema": {}}\n') == b'""\n'
+        assert await process.ask_line(b'{"schema": {"type": "%s"}}\n' % (b"x" * 200)) == b""
+    finally:
+        await process.end()
+
+
+@requirement("project:child-process")
+async def test_one_that_has_ended_answers_nothing_and_ending_it_twice_does_no_harm() -> None:
+    process = await ChildProcess.start("antiphon.engines.checks.child")
+    os.kill(process.pid, 0)
+    await process.end()
+    assert process.ended
+    with pytest.raises(ProcessLookupError):
+        os.kill(process.pid, 0)
+    assert await process.ask_line(b'{"schema": {}}\n') == b""
+    await process.end()
+
+
+@requirement("project:child-process")
+async def test_a_process_that_never_answers_can_be_ended_while_it_is_waited_for() -> None:
+    process = await ChildProcess.start("antiphon.engines.checks.child")
+    waiting = asyncio.create_task(process.ask_line(b'{"schema": '))
+    await asyncio.wait({waiting}, timeout=0.05)
+    assert not waiting.done()
+    await process.end()
+    assert await waiting == b""
