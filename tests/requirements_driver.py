@@ -175,6 +175,7 @@ DRIVER_STREAM: tuple[Requirement, ...] = (
     ),
     R("driver:S15", "driver S15", "Calls of hosted tools are counted once, from events and items."),
     R("driver:law", "issue 5, section 1", "The streamed and the whole answer of the same bytes are the same."),
+    R("driver:own-streams", "issue 5, must show 2", "Antiphon's own streams are decoded to what the server keeps."),
     R("driver:cuts", "issue 5, must show 1", "Where the bytes of a stream are cut makes no difference."),
     R("driver:drops", "issue 5, must show 1", "Events that are missing are made up for by those that say the same."),
     R("driver:duplicates", "issue 5, must show 1", "Events that are repeated say nothing again."),
@@ -190,7 +191,7 @@ DRIVER_STREAM: tuple[Requirement, ...] = (
 )
 
 DRIVER_CALLS: tuple[Requirement, ...] = (
-    R("driver:calls", "issue 5, section 1", "Responses are made, retrieved, cancelled, deleted and compacted."),
+    R("driver:requests", "issue 5, section 1", "Responses are made, retrieved, cancelled, deleted and compacted."),
     R("driver:streams", "issue 5, section 1", "A stream is chunks, and at its end the answer that the whole would be."),
     R(
         "driver:retries",

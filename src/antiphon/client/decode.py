@@ -181,7 +181,8 @@ def _said(output: list[dict[str, Any]], body: dict[str, Any]) -> list[_Said]:
         annotations = [annotation for part in parts for annotation in part_annotations(part)]
         found.append(_Said(texts, annotations, as_str(item.get("phase")), as_str(item.get("id")), place))
     beside = well_formed(as_str(body.get("output_text")) or "")
-    if beside and beside not in "".join(message.text for message in found):
+    spoken = "".join(text for message in found for text, refusal in message.texts if not refusal)
+    if beside and beside not in spoken and beside not in "".join(message.text for message in found):
         found.insert(0, _Said([(beside, False)], [], place=-1))
     return found
 

@@ -47,7 +47,7 @@ __all__ = ["StreamDecoder"]
 
 DONE = "[DONE]"
 REMEMBERED = 4096
-"""How many event numbers back a repeated event is known."""
+"""How many numbers back an event is held against its repetition; what is older is one."""
 
 _RUNNING = frozenset({None, "queued", "in_progress"})
 _ENDS = {"response.completed": "completed", "response.incomplete": "incomplete", "response.failed": "failed"}
@@ -66,11 +66,8 @@ class StreamDecoder:
     ) -> None:
         self._options = DecodeOptions(provider, schema, repair_json)
         self.responses: list[Response] = []
-        self.last_sequence_number: int | None = None
-        """The number of the last event, after which a broken stream can be taken up again."""
         self.unreadable = 0
         """How many events were not JSON and were left out."""
-        self._numbered: dict[int, int] | None = {}
         self._rules: dict[str, Callable[[dict[str, Any]], list[Chunk]]] = {
             "response.created": self._started,
             "response.queued": self._started,
@@ -95,6 +92,9 @@ class StreamDecoder:
         self._spoke = False
         self._ended = False
         self._response: Response | None = None
+        self.last_sequence_number: int | None = None
+        """The number of the last event, after which a broken stream can be taken up again."""
+        self._numbered: dict[int, int] | None = {}
 
     @property
     def ended(self) -> bool:
@@ -115,7 +115,7 @@ class StreamDecoder:
             data = event.data if isinstance(event, ServerSentEvent) else event
             if isinstance(event, ServerSentEvent):
                 name = event.event
-            if data in (DONE, b"[DONE]"):
+            if len(data) < 16 and data.strip() in (DONE, DONE.encode()):
                 return self._done_frame()
             body = read_event(data)
             if body is None:
@@ -152,14 +152,13 @@ class StreamDecoder:
         return kind or name
 
     def _event(self, name: str, event: dict[str, Any]) -> list[Chunk]:
+        if self._ended and name == "response.created" and self._is_another(event):
+            self._begin()
         number = as_int(event.get("sequence_number"))
         if number is not None:
             if self._is_repeated(number, name, event):
                 return []
-            self.last_sequence_number = number
-        if self._ended and name == "response.created" and self._is_another(event):
-            self._begin()
-            self._numbered = {} if self._numbered is not None else None
+            self.last_sequence_number = max(number, self.last_sequence_number or 0)
         status = _ENDS.get(name)
         if status is not None:
             return self._terminal(event, status)
@@ -189,6 +188,8 @@ class StreamDecoder:
         if known is not None and number == self.last_sequence_number:
             self._numbered = None
             return False
+        if known is None and number <= (self.last_sequence_number or 0) - REMEMBERED:
+            return True
         self._numbered[number] = mark
         self._numbered.pop(number - REMEMBERED, None)
         return False

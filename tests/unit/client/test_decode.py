@@ -101,6 +101,8 @@ def test_text_beside_the_output_counts_once() -> None:
     assert answer(message("same"), output_text="same").text == "same"
     assert answer(message("a"), message("b"), output_text="ab").text == "ab"
     assert answer(message("more"), output_text="some ").text == "some more"
+    declined = parts({"type": "output_text", "text": "a"}, {"type": "refusal", "refusal": "b"})
+    assert answer(declined, message("c"), output_text="ac").text == "abc"
 
 
 @pytest.mark.requirement("driver:D3")

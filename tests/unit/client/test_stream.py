@@ -329,6 +329,7 @@ def test_an_error_keeps_what_came_before_it_and_what_failed_says_after_it() -> N
 @pytest.mark.requirement("driver:S14")
 def test_the_done_frame_ends_a_stream_that_nothing_else_ended() -> None:
     assert fed("[DONE]") == [MetaChunk(terminal=True)]
+    assert fed(" [DONE] ") == StreamDecoder().feed(b"[DONE]") == [MetaChunk(terminal=True)]
     assert fed(ServerSentEvent("message", "[DONE]")) == [MetaChunk(terminal=True)]
     assert len([chunk for chunk in fed(*SCENES["text"].events(), "[DONE]") if getattr(chunk, "terminal", False)]) == 1
     decoder = StreamDecoder()

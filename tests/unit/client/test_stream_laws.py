@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.client.decode import decode
-from antiphon.client.stream import StreamDecoder
+from antiphon.client.stream import REMEMBERED, StreamDecoder
 from antiphon.client.types import (
     BodyError,
     Chunk,
@@ -25,7 +25,7 @@ from antiphon.client.types import (
     thinking_text,
 )
 from antiphon.protocol.sse import SSEParser
-from support.hosted_streams import SCENES, Scene, frames
+from support.hosted_streams import SCENES, Scene, frames, message
 
 Event = dict[str, Any]
 
@@ -214,6 +214,17 @@ def test_repeated_events_say_nothing_again(name: str, repeats: list[tuple[int, i
         earliest = next(at for at, (number, _) in enumerate(repeated) if number == original)
         repeated.insert(earliest + 1 + place % (len(repeated) - earliest), (original, events[original]))
     assert fed([event for _, event in repeated]) == fed(events)
+
+
+@pytest.mark.requirement("driver:duplicates")
+def test_a_long_stream_that_is_sent_again_from_its_start_says_nothing_again() -> None:
+    events = Scene([message("wave " * 7000)]).events()
+    half = len(events) // 2
+    assert half > REMEMBERED / 2
+    assert fed([*events[:half], *events]) == fed(events)
+    assert fed([*events[:-1], *events]) == fed(events)
+    second = Scene([message("So.")], beside={"id": "resp_2"})
+    assert fed([*events, *events, *second.events()])[1] == decode(second.body())
 
 
 @pytest.mark.requirement("driver:duplicates")
