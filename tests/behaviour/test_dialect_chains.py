@@ -13,7 +13,9 @@ from antiphon.engines.base import PreparedTurn
 from antiphon.engines.llamacpp.engine import LlamaCppEngine
 from antiphon.prompt.prompt import Prompt
 from antiphon.protocol.tools import FunctionTool
+from antiphon.runtime.unseal import REASONING
 from antiphon.settings import Settings
+from antiphon.store.base import Scope
 from support.dialects import TOOLS
 from support.families import FAMILIES, model_of
 from support.inprocess import InProcess, inprocess_app
@@ -32,6 +34,9 @@ COMMON = {
 }
 _MOVING = frozenset({"mistral_array"})
 """Families whose templates put the system text into the last message, so that no prompt begins like the one before."""
+
+_THINKING = frozenset({"gemma4", "glm", "glm_control", "harmony", "hermes"})
+"""Families whose templates show the thinking that led to a call."""
 
 _MOST_BEHIND = 16
 """Tokens that the beginning of an answer has in a prompt, and no longer has behind it: the stub of thinking, say."""
@@ -99,3 +104,21 @@ async def test_a_chain_prompts_as_its_items_inline_and_goes_on_in_the_cache(name
         assert name in _MOVING or shared >= len(earlier) - _MOST_BEHIND
         # llama.cpp reads the last token of a prompt anew.
         assert response["usage"]["input_tokens_details"]["cached_tokens"] >= min(shared, len(later) - 1)
+
+
+@pytest.mark.requirement("reasoning:encrypted:replay", "api:chain:dialects")
+@pytest.mark.parametrize("name", FAMILIES)
+async def test_sealed_thinking_prompts_as_thinking_in_plain_text(name: str, tmp_path: Path) -> None:
+    async with server(name, tmp_path) as (app, prepared):
+        thought = "Oslo is cold in November."
+        plain = {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": thought}]}
+        sealed = app.service.codec.seal(Scope("default"), REASONING, thought.encode())
+        hidden = {"type": "reasoning", "summary": [], "encrypted_content": sealed}
+        call = {"type": "function_call", "call_id": "call_1", "name": FUNCTIONS[0]["name"], "arguments": "{}"}
+        after = [call, {"type": "function_call_output", "call_id": "call_1", "output": "Snow."}]
+        asked = {"reasoning": None, "store": False, "max_output_tokens": 1}
+        for thinking in (plain, hidden, {**plain, **hidden}):
+            await create(app, input=[{"role": "user", "content": "And in Oslo?"}, thinking, *after], **asked)
+    shown = {turn.rendered for turn in prepared}
+    assert len(shown) == 1
+    assert (thought in shown.pop()) == (name in _THINKING)

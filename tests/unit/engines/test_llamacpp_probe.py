@@ -22,6 +22,7 @@ from antiphon.prompt.prompt import Prompt, ResolvedChoice
 from antiphon.protocol.request import TextFormat
 from antiphon.protocol.tools import CustomTool, FunctionTool
 from antiphon.runtime.rules import check_choice
+from support.families import FAMILIES, model_of
 from support.local_engine import ask, calls_of, collect, running, stop_of, text_of, until
 from support.tiny_gguf import HERMES
 
@@ -185,3 +186,10 @@ async def test_one_that_dies_of_grammars_is_asked_twice_and_serves(tiny: Make, m
         assert text_of(await collect(engine, free(tool()))) == "Well, then."
         assert len(deaf.grammars) == 2
         assert len(told.fields) == 1
+
+
+@pytest.mark.requirement("engine:grammars")
+@pytest.mark.parametrize("family", ["harmony", "kimi", "llama3"])
+async def test_a_family_that_ends_turns_in_a_way_of_its_own_obeys_too(family: str, tmp_path: Path) -> None:
+    async with running(model_of(FAMILIES[family], tmp_path)) as engine:
+        assert engine.capabilities.forced_tools

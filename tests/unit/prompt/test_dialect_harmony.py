@@ -274,7 +274,7 @@ def test_the_template_is_known_and_gets_one_call_a_message() -> None:
     ]
     arranged, tools = named(NAME).arrange(Prompt(messages, tools=TOOLS))
     assert [message.role for message in arranged] == ["user", "assistant", "tool", "assistant", "tool"]
-    assert (arranged[1].content, arranged[1].reasoning) == ("", "Hm.\n\nLet me see.")
+    assert (arranged[1].content, arranged[1].reasoning) == ("Hm.\n\nLet me see.", "")
     assert [len(message.tool_calls) for message in arranged] == [0, 1, 0, 1, 0]
     assert len(tools) == len(TOOLS)
 

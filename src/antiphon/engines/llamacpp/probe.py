@@ -68,7 +68,8 @@ async def _obeys(client: Client) -> bool:
                 ended = ended or chunk.stop
             # What has gone astray does not come back, and every token takes its time.
             if ended or not _LITERAL.startswith(content):
-                return content == _LITERAL
+                # What ends a turn for llguidance need not end one for llama.cpp, which tells it as text then: gpt-oss.
+                return content.startswith(_LITERAL)
     except ChildError:
         return False
     finally:

@@ -70,7 +70,8 @@ class Harmony(NativeDialect):
     def arrange(self, prompt: Prompt) -> tuple[list[ChatMessage], list[dict[str, Any]]]:
         """The messages with one call in each, and the tools to show.
 
-        The template takes no text beside both thinking and a call; such text stands behind the thinking.
+        Thinking that led to a call is its text: the template shows the text beside a call in the channel of thinking,
+        it takes no two of them, and llama.cpp hands it no message's `thinking`.
         """
         _, tools = super().arrange(prompt)
         apart = apart_tools(prompt)
@@ -149,10 +150,10 @@ def _calls_of(
 
 
 def _with_one_text(message: ChatMessage) -> ChatMessage:
-    text = message.text() if message.tool_calls and message.reasoning else ""
-    if not text:
+    if not (message.tool_calls and message.reasoning):
         return message
-    return msgspec.structs.replace(message, content="", reasoning=f"{message.reasoning}{_GAP}{text}")
+    texts = [text for text in (message.reasoning, message.text()) if text]
+    return msgspec.structs.replace(message, content=_GAP.join(texts), reasoning="")
 
 
 class HarmonySplitter:
