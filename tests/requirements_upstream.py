@@ -57,6 +57,12 @@ UPSTREAMS: tuple[Requirement, ...] = (
     R("upstream:context", "M8", "A prompt that is longer than the context, as well as can be told, is a 400."),
     R("upstream:whole", "issue 5, section 2", "An upstream that answers without streaming is understood."),
     R("upstream:linger", "issue 5, section 2", "Once a turn has its end, its usage is waited for two seconds at most."),
+    R("upstream:chain", "issue 5, must show 4", "Through two servers a client gets what the one behind gives."),
+    R(
+        "upstream:settings",
+        "issue 5, section 3",
+        "A `[[models]]` table names an upstream, its kind and where its key is.",
+    ),
     R("upstream:words", "faults B3 17", "An upstream's words are told without addresses, paths and keys, and bounded."),
     R(
         "machine:content-filter",

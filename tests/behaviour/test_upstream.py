@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from antiphon.engines.upstream import generation
 from antiphon.settings import ModelConfig, Settings
 from support.inprocess import InProcess, inprocess_app, sse_events
 from support.upstream import Exchange, FakeUpstream, fake_upstream, said
@@ -205,7 +206,7 @@ FAULTS = {
 
 @pytest.mark.requirement("upstream:fault", "upstream:words")
 async def test_every_fault_of_an_upstream_is_a_failed_response_that_is_stored(fake: FakeUpstream):
-    async with serving(fake, idle_timeout=0.5) as app:
+    async with serving(fake, idle_timeout=0.3) as app:
         for fault, code in FAULTS.items():
             # An answer between two faults, so that the upstream does not count as gone.
             fake.behave = said("Hello")
@@ -391,7 +392,11 @@ async def test_an_upstream_that_does_not_stream_is_understood(fake: FakeUpstream
 
 
 @pytest.mark.requirement("upstream:linger")
-async def test_an_upstream_that_says_its_end_and_stays_is_not_waited_for(fake: FakeUpstream):
+async def test_an_upstream_that_says_its_end_and_stays_is_not_waited_for(
+    fake: FakeUpstream, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(generation, "_LINGER", 0.2)
+
     async def behave(exchange: Exchange) -> None:
         await exchange.head()
         await exchange.events({"choices": [{"delta": {"content": "Hello"}, "finish_reason": "stop"}]})
@@ -402,4 +407,4 @@ async def test_an_upstream_that_says_its_end_and_stays_is_not_waited_for(fake: F
         began = time.monotonic()
         response = await app.create("Hi")
         assert response["output_text"] == "Hello"
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 2
