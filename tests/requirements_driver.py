@@ -137,7 +137,9 @@ DRIVER_DECODE: tuple[Requirement, ...] = (
         "An object is judged as JSON Schema says, without a validator's package, and never without end.",
         divergence="`pattern` and `patternProperties` are not checked.",
     ),
+    R("driver:repair", "driver D14", "JSON as models write it is read as it was meant; what was none is not made up."),
     R("driver:loose", "issue 5, section 1", "NaN, half characters and missing last brackets are read."),
+    R("driver:light", "issue 5, section 1", "The codec loads no library but msgspec."),
     R("driver:recordings", "issue 5, must show 1", "Recorded answers of real endpoints are decoded without loss."),
 )
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, cast
 
 from antiphon.client.context import ToolCall
-from antiphon.client.loose import close_brackets, loads
+from antiphon.client.loose import loads
+from antiphon.client.repair import repair as mended
 from antiphon.client.response import ObjectError
 from antiphon.client.schema import violations
 
-__all__ = ["STRUCTURED_OUTPUT", "read_object", "repaired"]
+__all__ = ["STRUCTURED_OUTPUT", "read_object"]
 
 STRUCTURED_OUTPUT = "structured_output"
 """The tool by which a model gives its answer where the endpoint knows no formats."""
-
-_FENCE = re.compile(r"```[ \t]*(?:json)?[ \t]*\r?\n(.*?)(?:\r?\n[ \t]*```|\Z)", re.DOTALL | re.IGNORECASE)
-_TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])', re.DOTALL)
 
 
 def read_object(
@@ -24,8 +21,7 @@ def read_object(
 ) -> tuple[Any, ObjectError | None]:
     """The object, or None with the reason why there is none.
 
-    The text counts where it has any, the call otherwise. `repair` mends what models do to JSON: fences and words
-    around it, commas before brackets, an end that is cut off.
+    The text counts where it has any, the call otherwise. `repair` mends what models do to JSON first.
     """
     source = text
     if not text.strip():
@@ -36,7 +32,7 @@ def read_object(
         if not repair:
             return None, "invalid_json"
         try:
-            value = loads(repaired(source))
+            value = mended(source)
         except ValueError:
             return None, "invalid_json"
     return _validated(value, schema)
@@ -49,38 +45,3 @@ def _validated(value: Any, schema: dict[str, Any]) -> tuple[Any, ObjectError | N
     if found:
         return None, "invalid_keys" if found == {"keys"} else "validation_failed"
     return cast("Any", value), None
-
-
-def repaired(text: str) -> str:
-    """The JSON that the text was meant to be, as far as that can be told."""
-    fenced = _FENCE.search(text)
-    if fenced:
-        text = fenced.group(1)
-    starts = [place for place in (text.find("{"), text.find("[")) if place >= 0]
-    if starts:
-        text = text[min(starts) :]
-        text = text[: _end(text)]
-    text = close_brackets(text.rstrip().rstrip(","))
-    return _TRAILING_COMMA.sub(lambda match: match.group(1) or "", text)
-
-
-def _end(text: str) -> int:
-    depth = 0
-    quoted = escaped = False
-    for place, character in enumerate(text):
-        if quoted:
-            if escaped:
-                escaped = False
-            elif character == "\\":
-                escaped = True
-            elif character == '"':
-                quoted = False
-        elif character == '"':
-            quoted = True
-        elif character in "{[":
-            depth += 1
-        elif character in "}]":
-            depth -= 1
-            if depth == 0:
-                return place + 1
-    return len(text)

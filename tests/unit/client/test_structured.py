@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import jsonschema
@@ -11,8 +12,8 @@ from hypothesis import strategies as st
 
 from antiphon.client.decode import decode
 from antiphon.client.loose import close_brackets, loads, well_formed
+from antiphon.client.repair import repair
 from antiphon.client.schema import violations
-from antiphon.client.structured import repaired
 from support.hosted_streams import message
 
 SCHEMA: dict[str, Any] = {
@@ -86,11 +87,44 @@ def test_json_is_mended_where_that_is_asked_for(text: str) -> None:
     assert decode(body(message(text)), schema=SCHEMA, repair_json=True).object == {"city": "Rome"}
 
 
-@pytest.mark.requirement("driver:D14")
-def test_mending_leaves_strings_alone() -> None:
-    text = '{"a": "x,}", "b": ["```", "]", ",]"],}'
-    assert loads(repaired(text)) == {"a": "x,}", "b": ["```", "]", ",]"]}
-    assert decode(body(message("no")), schema=SCHEMA, repair_json=True).object_error == "invalid_json"
+@pytest.mark.requirement("driver:D14", "driver:repair")
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a": "x,}", "b": ["```", "]", ",]"],}', {"a": "x,}", "b": ["```", "]", ",]"]}),
+        ("{'a': 'it', b: True, c-d: None, e: +1.5}", {"a": "it", "b": True, "c-d": None, "e": 1.5}),
+        ('{"a": "she said "no" twice", "b": 1}', {"a": 'she said "no" twice', "b": 1}),
+        ('{"a": "two\nlines"}', {"a": "two\nlines"}),
+        ('{"a": 1 /* one */, // two\n "b": 2}', {"a": 1, "b": 2}),
+        ('{"a": 1 "b": 2}', {"a": 1, "b": 2}),
+        ('{"a": 1, "b', {"a": 1}),
+        ('{"a": 1, "b":', {"a": 1}),
+        ('{"a": 1, "b": tr', {"a": 1}),
+        ('{"a": [1, 2', {"a": [1, 2]}),
+        ('{"a": "\\ud83c\\udf0a \\x \\u12"}', {"a": "🌊 x u12"}),
+        ('[Note] see [1]: {"a": 1} and {"b": 2}', {"a": 1}),
+        ("only [1, 2] here", [1, 2]),
+        ('```\nnothing\n``` {"a": 1}', {"a": 1}),
+    ],
+)
+def test_json_is_read_as_it_was_meant(text: str, value: Any) -> None:
+    assert repair(text) == value
+
+
+@pytest.mark.requirement("driver:repair")
+@pytest.mark.parametrize("text", ["", "no", "{you}", "[maybe]", "{1: 2}", "[" * 1000 + "x", "{" * 50_000, '{"a": /'])
+def test_what_was_never_json_is_not_made_up(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        repair(text)
+
+
+@pytest.mark.requirement("driver:repair")
+@settings(max_examples=100, deadline=None)
+@given(st.deferred(lambda: JSON), st.integers(0, 40))
+def test_whole_json_is_read_the_same_and_cut_json_never_breaks(value: Any, cut: int) -> None:
+    text = json.dumps({"value": value})
+    assert repair(text) == {"value": value}
+    assert isinstance(repair(text[: max(1, len(text) - cut)]), dict)
 
 
 JSON = st.recursive(
