@@ -2625,6 +2625,7 @@ FILES: tuple[Requirement, ...] = (
     R("store:files:limits", "issue 4, section 7", "A tenant has room for so many files and so many bytes of them."),
     R("store:files:list", "issue 4, section 7", "Files are listed by id, in pages, and by purpose."),
     R("store:files:expiry", "issue 4, section 7", "Expired files and those that never came in whole are swept."),
+    R("store:files:steps", "faults B2 8", "A large file is gone at once, and removed so that others write in between."),
     R("files:create", "issue 4, section 7", "A file that is uploaded comes back byte for byte."),
     R("files:routes", "issue 4, section 7", "The routes of files are there with and without `/v1`."),
     R("files:list", "issue 4, section 7", "Files are listed newest first, in pages and by purpose."),
@@ -2638,6 +2639,8 @@ FILES: tuple[Requirement, ...] = (
     R("files:persistence-off", "M41", "Where nothing is stored, files are a 400 that says so."),
     R("files:tenants", "architecture, data model", "A file of another tenant is a 404 in every verb."),
     R("files:interrupted", "issue 4, section 7", "An upload that is cut off leaves nothing."),
+    R("files:left", "faults B2 8", "The content of a file is read no further when its client has gone."),
+    R("files:turns", "faults B2 8", "What reads or lists much of files leaves the event loop to others in between."),
     R("files:content", "issue 4, section 7", "What reads a file for a request names the most bytes that it takes."),
     R("client:openai:files", "issue 4, section 7", "The openai package uploads, lists, reads and deletes files."),
 )
@@ -2770,6 +2773,11 @@ RULES: tuple[Requirement, ...] = (
         "M48",
         "/v1/cache/stats and /v1/cache/reset are always there, with the same fields where nothing is cached.",
         divergence="A reset starts the model's process anew, and is for the server's operator only.",
+    ),
+    R(
+        "reasoning:context",
+        "responses-api 2",
+        "`reasoning.context` says whether the thinking of earlier turns is told: `current_turn` leaves it out.",
     ),
     R("api:cors", "operations C9", "Web pages of the origins that a setting names may ask, and no others."),
     R(

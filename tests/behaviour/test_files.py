@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,14 @@ import httpx2
 import pytest
 
 from antiphon.errors import InvalidRequestError, NotFoundError
+from antiphon.http.app import create_app
 from antiphon.runtime.files import Files, Upload
 from antiphon.runtime.keys import new_key
 from antiphon.runtime.limits import KeyRules
 from antiphon.settings import Settings
 from antiphon.store.base import Scope
-from antiphon.store.files import CHUNK_BYTES
+from antiphon.store.files import CHUNK_BYTES, FilePage
+from support.asgi import ManualExchange
 from support.inprocess import InProcess, inprocess_app
 from support.raw_http import raw_connection
 from support.server import running_server
@@ -363,3 +365,52 @@ async def test_content_is_for_who_asks_with_a_bound(api: InProcess):
     assert caught.value.code == "file_too_large"
     with pytest.raises(NotFoundError):
         await files.content(Scope("other"), made["id"], len(ODD))
+
+
+@requirement("files:left")
+async def test_content_is_read_no_further_when_its_client_has_gone(api: InProcess, monkeypatch: pytest.MonkeyPatch):
+    made = await sent(api, b"x" * 9 * CHUNK_BYTES)
+    store = api.service.store
+    assert store is not None
+    reads: list[int] = []
+    chunks = store.file_chunks
+
+    async def once(scope: Scope, file_id: str, first: int, most: int) -> Sequence[bytes]:
+        reads.append(first)
+        if first:
+            await asyncio.Event().wait()
+        return await chunks(scope, file_id, first, most)
+
+    monkeypatch.setattr(store, "file_chunks", once)
+    exchange = ManualExchange(create_app(api.service), None, f"/v1/files/{made['id']}/content", "GET")
+    assert (await exchange.next())["status"] == 200
+    assert (await exchange.next())["body"] == b"x" * CHUNK_BYTES
+    exchange.leave()
+    assert [message["more_body"] for message in await exchange.finished()] == [True] * 3
+    assert reads == [0, 4]
+
+
+@requirement("files:turns")
+async def test_what_reads_or_lists_much_lets_others_have_their_turn(api: InProcess):
+    made = await sent(api, b"x" * 40 * CHUNK_BYTES)
+    for number in range(250):
+        await sent(api, name=str(number))
+    files = Files(api.service.store, api.service.settings)
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    other = asyncio.create_task(count())
+    assert (await files.content(DEFAULT, made["id"], 40 * CHUNK_BYTES)).bytes == 40 * CHUNK_BYTES
+    assert turns >= 8
+    turns = 0
+    found, more = await files.list(DEFAULT, FilePage(250))
+    assert (len(found), more, found[0].filename, found[-1].filename) == (250, True, "249", "0")
+    assert turns >= 1
+    found, more = await files.list(DEFAULT, FilePage(300, newest_first=False))
+    assert ([file.filename for file in found], more) == (["a.txt", *map(str, range(250))], False)
+    other.cancel()

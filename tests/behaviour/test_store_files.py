@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +15,7 @@ from antiphon.store.base import Scope, Store, StoreLimits
 from antiphon.store.files import UPLOAD_SECONDS, FileLimits, FilePage, StoredFile
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sealed import SealedStore
+from antiphon.store.sqlite import SQLiteStore
 from support.stores import MASTER, OURS, THEIRS, Clock, Make, wrapped_key
 
 requirement = pytest.mark.requirement
@@ -93,6 +97,44 @@ async def test_a_deleted_file_leaves_nothing(store: Store):
     assert (await store.status()).files == 0
     await put(store, a_file("file-1"), b"new")
     assert list(await store.file_chunks(OURS, "file-1", 0, 9)) == [b"new"]
+
+
+@requirement("store:files:steps")
+async def test_a_large_file_that_two_delete_is_deleted_once(store: Store):
+    await put(store, a_file("file-1"), *[b"x"] * 40)
+    deleted = await asyncio.gather(*(store.delete_file(OURS, "file-1") for _ in range(2)))
+    assert sorted(deleted) == [False, True]
+    assert (await store.status()).files == 0
+
+
+@requirement("store:files:steps")
+async def test_sqlite_removes_a_large_file_in_steps_between_which_others_write(tmp_path: Path, clock: Clock):
+    store = SQLiteStore(tmp_path / "a.db", StoreLimits(), clock)
+    await store.open()
+    await put(store, a_file("file-1"), *[b"x"] * 40)
+
+    def left() -> tuple[int, int]:
+        with closing(sqlite3.connect(store.path)) as connection:
+            return connection.execute("SELECT (SELECT count(*) FROM file_chunks), count(*) FROM files").fetchone()
+
+    deletion = asyncio.create_task(store.delete_file(OURS, "file-1"))
+    await asyncio.sleep(0)
+    await store.begin_file(OURS, a_file("file-2"), ROOM)
+    assert left() == (24, 2)
+    # It is gone by now, for everybody and in every way.
+    assert await store.find_file(OURS, "file-1") is None
+    assert list(await store.file_chunks(OURS, "file-1", 0, 40)) == []
+    assert await listed(store) == []
+    assert not await store.delete_file(OURS, "file-1")
+    assert not await store.add_file_chunk(OURS, "file-1", 40, b"x")
+    assert not await store.finish_file(OURS, "file-1")
+    deletion.cancel()
+    # Whatever kept it from coming to its end, the sweep does.
+    await asyncio.gather(deletion, return_exceptions=True)
+    assert left()[0] > 0
+    assert await store.sweep(clock.now) == 1
+    assert left() == (0, 1)
+    await store.close()
 
 
 @requirement("store:files:limits")

@@ -17,6 +17,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 
 from antiphon.errors import InvalidRequestError, PayloadTooLargeError, ServerBusyError
 from antiphon.http.exchange import ClientDisconnectedError, Exchange
+from antiphon.http.leaving import while_client_stays
 from antiphon.http.paging import read_page
 from antiphon.protocol.files import check_expiry, check_purpose, disposition, safe_filename
 from antiphon.runtime.files import Files, Upload
@@ -80,7 +81,9 @@ class FilesRoutes:
             (b"content-disposition", disposition(file.filename)),
             (b"x-content-type-options", b"nosniff"),
         )
-        await exchange.reply_in_pieces(file.bytes, self._files.chunks(exchange.scope, file), headers)
+        # Nothing else tells that whoever asked has gone, and the rest would be read for nobody.
+        async with while_client_stays(exchange):
+            await exchange.reply_in_pieces(file.bytes, self._files.chunks(exchange.scope, file), headers)
 
     async def delete(self, exchange: Exchange) -> None:
         """`DELETE /files/{id}`."""

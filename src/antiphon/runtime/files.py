@@ -21,6 +21,7 @@ __all__ = ["FileContent", "Files", "Upload", "file_limits", "file_not_found"]
 MEMORY_BYTES = 256 * 1024 * 1024
 STORED_BYTES = 10 * 1024 * 1024 * 1024
 _CHUNKS_A_READ = 4
+_FILES_A_READ = 200
 
 
 class Upload(Struct, frozen=True):
@@ -85,9 +86,19 @@ class Files:
             raise InvalidRequestError(
                 "Invalid 'after': the id of a file is expected.", param="after", code="invalid_value"
             )
-        one_more = FilePage(page.limit + 1, page.newest_first, page.after, page.purpose)
-        found = await self._store().list_files(scope, one_more)
-        return [_shown(file) for file in found[: page.limit]], len(found) > page.limit
+        store = self._store()
+        found: list[FileObject] = []
+        after = page.after
+        while (left := page.limit + 1 - len(found)) > 0:
+            some = min(left, _FILES_A_READ)
+            more = await store.list_files(scope, FilePage(some, page.newest_first, after, page.purpose))
+            found += map(_shown, more)
+            if len(more) < some:
+                break
+            after = found[-1].id
+            # A store may answer without waiting for anything, and others want their turn.
+            await asyncio.sleep(0)
+        return found[: page.limit], len(found) > page.limit
 
     async def retrieve(self, scope: Scope, file_id: str) -> FileObject:
         """A file without its content.
@@ -129,6 +140,8 @@ class Files:
             for chunk in found:
                 left -= len(chunk)
                 yield chunk
+            # Neither a store nor whoever takes the pieces need wait for anything, and others want their turn.
+            await asyncio.sleep(0)
 
     async def delete(self, scope: Scope, file_id: str) -> DeletedFile:
         """Remove a file and its content.

@@ -14,7 +14,7 @@ from antiphon.store.sqlite_core import SQLiteCore
 
 __all__ = ["SQLiteFiles"]
 
-_CHUNKS_A_STEP = 64
+_CHUNKS_A_STEP = 16
 """Chunks that are removed in one transaction, which a write may have to wait for."""
 
 _LISTS = {
@@ -92,17 +92,22 @@ class SQLiteFiles(SQLiteCore, FileStore):
             UnavailableError: it cannot be written now.
         """
 
-        def delete() -> bool:
+        def delete() -> tuple[bool, int | None]:
             connection = self._open().connection
             values = (self._clock(), scope.tenant, file_id)
             found = connection.execute(QUERIES["find_any_file"], values).fetchone()
             if found is None:
-                return False
-            connection.execute(QUERIES["delete_file_chunks"], (found[0],))
-            connection.execute(QUERIES["delete_file"], (found[0],))
-            return bool(found[1])
+                return False, None
+            number, visible = found
+            connection.execute(QUERIES["condemn_file"], (number,))
+            return bool(visible), None if self._remove_some(number) else number
 
-        return await self._write(delete, heavy=True)
+        began = time.monotonic()
+        visible, left = await self._write(delete, heavy=True)
+        if left is not None:
+            await asyncio.sleep(time.monotonic() - began)
+            await self._remove_files("condemned_file", file=left)
+        return visible
 
     async def _remove_files(self, query: str, **parameters: object) -> int:
         """Remove the files that a statement finds, one after the other and in steps of some chunks; how many."""
@@ -110,20 +115,22 @@ class SQLiteFiles(SQLiteCore, FileStore):
         # Asked before each step: where there is none, which is the usual case, that costs no transaction.
         while self._read(query, parameters):
             began = time.monotonic()
-            removed += await self._write(lambda: self._remove_some(query, parameters), heavy=True)
+            removed += await self._write(lambda: self._remove_some_of(query, parameters), heavy=True)
             # For as long as the step took: what came meanwhile is not to share a transaction with the next one.
             await asyncio.sleep(time.monotonic() - began)
         return removed
 
-    def _remove_some(self, query: str, parameters: dict[str, object]) -> int:
+    def _remove_some_of(self, query: str, parameters: dict[str, object]) -> int:
+        found = self._open().connection.execute(QUERIES[query], parameters).fetchone()
+        return 0 if found is None else int(self._remove_some(found[0]))
+
+    def _remove_some(self, number: int) -> bool:
+        """Remove some of the chunks of a file, and its row with the last of them; whether that is gone."""
         connection = self._open().connection
-        found = connection.execute(QUERIES[query], parameters).fetchone()
-        if found is None:
-            return 0
-        if connection.execute(QUERIES["delete_some_chunks"], (found[0], _CHUNKS_A_STEP)).rowcount == _CHUNKS_A_STEP:
-            return 0
-        connection.execute(QUERIES["delete_file"], (found[0],))
-        return 1
+        if connection.execute(QUERIES["delete_some_chunks"], (number, _CHUNKS_A_STEP)).rowcount == _CHUNKS_A_STEP:
+            return False
+        connection.execute(QUERIES["delete_file"], (number,))
+        return True
 
     def _of_file(self, scope: Scope, file_id: str) -> dict[str, object]:
         return {"tenant": scope.tenant, "id": file_id, "now": self._clock()}

@@ -62,7 +62,15 @@ ORDER BY c.pos LIMIT :most;
 
 -- name: find_any_file
 -- The number of a file, whole or not, and whether it can be found.
-SELECT n, whole = 0 OR expires_at IS NULL OR expires_at > ? FROM files WHERE tenant = ? AND id = ?;
+SELECT n, whole = 0 OR expires_at IS NULL OR expires_at > ? FROM files WHERE tenant = ? AND id = ? AND whole <> 2;
+
+-- name: condemn_file
+-- Lets nobody find a file any more; the sweep removes what is left of it where whoever deletes it does not come to that.
+UPDATE files SET whole = 2, due_at = 0 WHERE n = ?;
+
+-- name: condemned_file
+-- A file that is being removed.
+SELECT n FROM files WHERE n = :file AND whole = 2;
 
 -- name: find_due_file
 -- A file whose time is up, or that did not come in whole.
@@ -75,10 +83,6 @@ SELECT n FROM files WHERE tenant = :tenant LIMIT 1;
 -- name: delete_some_chunks
 -- Removes some of the chunks of a file.
 DELETE FROM file_chunks WHERE n IN (SELECT n FROM file_chunks WHERE file = ? ORDER BY pos LIMIT ?);
-
--- name: delete_file_chunks
--- Removes all chunks of a file.
-DELETE FROM file_chunks WHERE file = ?;
 
 -- name: delete_file
 -- Removes the row of a file.
