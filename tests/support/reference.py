@@ -70,6 +70,7 @@ HEADINGS: Mapping[str, str] = {
     "DRIVER_ENCODE": "The driver",
     "DRIVER_DECODE": "The driver",
     "DRIVER_STREAM": "The driver",
+    "DRIVER_CALLS": "The driver",
 }
 
 

@@ -6,7 +6,8 @@ AntiphonError
     ├── EndpointError       the endpoint answered with a status other than 200 (D1)
     ├── ResponseError       the answer failed: `response.failed` or an `error` event (S12, S13)
     ├── BodyError           what the endpoint sent is not an answer
-    └── StreamCutError      the stream ended before its terminal event
+    ├── StreamCutError      the stream ended before its terminal event
+    └── TransportError      the endpoint could not be reached, broke off or was too slow
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ from typing import Any
 
 from antiphon.errors import AntiphonError
 
-__all__ = ["BodyError", "ContextError", "DriverError", "EndpointError", "ResponseError", "StreamCutError"]
+__all__ = [
+    "BodyError",
+    "ContextError",
+    "DriverError",
+    "EndpointError",
+    "ResponseError",
+    "StreamCutError",
+    "TransportError",
+]
 
 
 class DriverError(AntiphonError):
@@ -87,3 +96,11 @@ class StreamCutError(DriverError):
         super().__init__(message)
         self.response_id = response_id
         self.last_sequence_number = last_sequence_number
+
+
+class TransportError(DriverError):
+    """The endpoint could not be reached, broke off, or said nothing for too long, which `timeout` tells."""
+
+    def __init__(self, message: str, *, timeout: bool = False) -> None:
+        super().__init__(message)
+        self.timeout = timeout

@@ -6,10 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import Any, cast
 
+import msgspec
+
 from antiphon.client.errors import DriverError
+from antiphon.client.response import Response
 from antiphon.client.typed import can_close, close, describes_type, schema_of
 
-__all__ = ["encode_format", "format_schema"]
+__all__ = ["convert_object", "encode_format", "format_schema"]
 
 _FORMATS = ("text", "json_object")
 _NOT_OF_A_NAME = re.compile(r"[^a-zA-Z0-9_-]+")
@@ -55,7 +58,28 @@ def format_schema(wanted: Any) -> dict[str, Any] | None:
     found = encode_format(wanted)
     if found is None or found["type"] == "text":
         return None
-    return cast("dict[str, Any]", found.get("schema") or {"type": "object"})
+    if not isinstance(wanted, str | Mapping):
+        return _of_type(wanted)
+    kind = found["type"] if isinstance(wanted, str) else cast("Mapping[str, Any]", wanted).get("type")
+    if kind in ("json_schema", *_FORMATS):
+        return cast("dict[str, Any]", found.get("schema", {"type": "object"}))
+    return dict(cast("Mapping[str, Any]", wanted))
+
+
+def convert_object(wanted: Any, answer: Response) -> None:
+    """Make the structured answer one of the type that was asked for (D14).
+
+    One that the type itself refuses is None, with `object_error`.
+    """
+    if answer.object is None or wanted is None or isinstance(wanted, str | Mapping):
+        return
+    own = getattr(wanted, "model_validate", None)
+    try:
+        answer.object = own(answer.object) if callable(own) else msgspec.convert(answer.object, wanted)
+    except ValueError:
+        answer.object = None
+        answer.object_error = "validation_failed"
+        answer.provider_meta["object_parse_error"] = answer.object_error
 
 
 def _of_type(wanted: Any) -> dict[str, Any]:

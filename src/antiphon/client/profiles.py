@@ -83,7 +83,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     `encrypted_reasoning`: a reasoning model is asked for it (E17); `replays`: reasoning and compactions of this
     provider's own answers are sent back to it (E21, E22). `chains`: it knows `previous_response_id` (E19). `resumes`:
     a stream that broke goes on with `starting_after`, where the response runs in the background; `background`: streams
-    are asked for in the background, so that they can. `websocket` and `compacts` say which routes there are.
+    are asked for in the background, so that they can. `idempotent`: a request in the background that is sent again with
+    its `Idempotency-Key` is the same one. `websocket` and `compacts` say which routes there are.
     """
 
     name: str
@@ -105,6 +106,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     chains: bool = True
     resumes: bool = False
     background: bool = False
+    idempotent: bool = False
     websocket: bool = False
     compacts: bool = False
 
@@ -185,6 +187,7 @@ ANTIPHON: Final = Profile(
     replays=True,
     resumes=True,
     background=True,
+    idempotent=True,
     websocket=True,
     compacts=True,
 )

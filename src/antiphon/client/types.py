@@ -35,7 +35,15 @@ from antiphon.client.context import (
     tool_result,
     user,
 )
-from antiphon.client.errors import BodyError, ContextError, DriverError, EndpointError, ResponseError, StreamCutError
+from antiphon.client.errors import (
+    BodyError,
+    ContextError,
+    DriverError,
+    EndpointError,
+    ResponseError,
+    StreamCutError,
+    TransportError,
+)
 from antiphon.client.response import FinishReason, ObjectError, Problem, Response, ToolUsage, Usage, UsageReported
 
 __all__ = [
@@ -73,6 +81,7 @@ __all__ = [
     "ToolCall",
     "ToolCallChunk",
     "ToolUsage",
+    "TransportError",
     "Usage",
     "UsageReported",
     "assistant",

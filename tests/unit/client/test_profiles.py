@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import msgspec
 import pytest
 
+import antiphon.client
 from antiphon.client.errors import DriverError
 from antiphon.client.options import KNOWN_OPTIONS
 from antiphon.client.profiles import (
@@ -121,3 +125,14 @@ def test_models_are_of_families(model: str | None, family: str, reasoning: bool)
     for profile in (OPENAI, AZURE):
         found = profile.family(model)
         assert (found.name, found.reasoning, found.api) == (family, reasoning, "responses")
+
+
+@requirement("driver:requests")
+def test_the_room_gives_its_names_and_loads_no_http_until_a_client_is_named() -> None:
+    for name in antiphon.client.__all__:
+        assert name == "PROFILES" or getattr(antiphon.client, name).__name__ == name
+    assert set(antiphon.client.__all__) <= set(dir(antiphon.client))
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = antiphon.client.nothing
+    code = "import sys, antiphon.client.encode, antiphon.client.stream; print('httpx2' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

@@ -1,0 +1,125 @@
+"""The two shells around httpx2: each carries out one step, and says what went wrong in the driver's terms."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import anyio
+import httpx2
+
+from antiphon.client.errors import TransportError
+from antiphon.client.steps import Answer, Ask, Pause, Read, Step
+
+__all__ = ["CONNECT_SECONDS", "AsyncConnection", "Connection"]
+
+CONNECT_SECONDS: Final = 5.0
+"""How long a connection may take to be made."""
+
+
+class Connection:
+    """One call over a synchronous client; at most one stream is open."""
+
+    def __init__(self, client: httpx2.Client) -> None:
+        self._client = client
+        self._response: httpx2.Response | None = None
+        self._bytes: Iterator[bytes] = iter(())
+
+    def perform(self, step: Step) -> Any:
+        """Do it, and give what came of it.
+
+        Raises:
+            TransportError: the endpoint could not be reached, broke off or was too slow.
+        """
+        if isinstance(step, Pause):
+            time.sleep(step.seconds)
+            return None
+        with _telling():
+            return next(self._bytes, b"") if isinstance(step, Read) else self._ask(step)
+
+    def close(self) -> None:
+        """Close what is open."""
+        response, self._response = self._response, None
+        if response is not None:
+            response.close()
+
+    def _ask(self, step: Step) -> Answer:
+        assert isinstance(step, Ask)  # noqa: S101 - the caller hands on all others
+        self.close()
+        request = self._client.build_request(step.method, step.url, headers=step.headers, content=step.body)
+        response = self._client.send(request, stream=True)
+        if step.streamed and _is_stream(response):
+            self._response = response
+            self._bytes = response.iter_bytes()
+            return _answer(response, b"", is_open=True)
+        try:
+            return _answer(response, response.read())
+        finally:
+            response.close()
+
+
+class AsyncConnection:
+    """One call over an asynchronous client; at most one stream is open."""
+
+    def __init__(self, client: httpx2.AsyncClient) -> None:
+        self._client = client
+        self._response: httpx2.Response | None = None
+        self._bytes: AsyncIterator[bytes] | None = None
+
+    async def perform(self, step: Step) -> Any:
+        """Do it, and give what came of it.
+
+        Raises:
+            TransportError: the endpoint could not be reached, broke off or was too slow.
+        """
+        if isinstance(step, Pause):
+            await anyio.sleep(step.seconds)
+            return None
+        with _telling():
+            if isinstance(step, Read):
+                return b"" if self._bytes is None else await anext(self._bytes, b"")
+            return await self._ask(step)
+
+    async def close(self) -> None:
+        """Close what is open."""
+        response, self._response = self._response, None
+        if response is not None:
+            await response.aclose()
+
+    async def _ask(self, step: Step) -> Answer:
+        assert isinstance(step, Ask)  # noqa: S101 - the caller hands on all others
+        await self.close()
+        request = self._client.build_request(step.method, step.url, headers=step.headers, content=step.body)
+        response = await self._client.send(request, stream=True)
+        if step.streamed and _is_stream(response):
+            self._response = response
+            self._bytes = response.aiter_bytes()
+            return _answer(response, b"", is_open=True)
+        try:
+            return _answer(response, await response.aread())
+        finally:
+            await response.aclose()
+
+
+def _is_stream(response: httpx2.Response) -> bool:
+    kind = response.headers.get("content-type", "")
+    return 200 <= response.status_code < 300 and not kind.startswith("application/json")
+
+
+def _answer(response: httpx2.Response, body: bytes, *, is_open: bool = False) -> Answer:
+    headers = {name.lower(): value for name, value in response.headers.items()}
+    return Answer(response.status_code, headers, body, is_open)
+
+
+@contextmanager
+def _telling() -> Generator[None]:
+    try:
+        yield
+    except httpx2.TimeoutException as error:
+        raise TransportError(f"The endpoint was too slow ({type(error).__name__}).", timeout=True) from error
+    except (httpx2.RequestError, httpx2.InvalidURL, httpx2.StreamError) as error:
+        raise TransportError(
+            f"The endpoint could not be reached, or broke off ({type(error).__name__}: {error})."
+        ) from error

@@ -1,0 +1,187 @@
+"""The driver against the running server: whole, streamed and stored are the same answer, and a conversation goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+
+from antiphon.client.chunks import ContentChunk, ThinkingChunk
+from antiphon.client.client import AsyncClient, Client
+from antiphon.client.context import Context, tool_result, user
+from antiphon.client.errors import DriverError, EndpointError
+from antiphon.client.profiles import ANTIPHON
+from antiphon.client.response import Response
+from antiphon.http.app import create_app
+from support.inprocess import inprocess_app
+
+requirement = pytest.mark.requirement
+PROGRAMS = [
+    "!TEXT hello there",
+    "!REASON hm hm\n!TEXT yes",
+    '!REASON which\n!CALL look {"at":"sky"}',
+    '!TEXT both\n!CALL look {"at":"sky"}\n!CALL look {"at":"sea"}',
+    "!REFUSE",
+    "!INCOMPLETE",
+    "!FAIL",
+    "!STREAMERR",
+]
+LOOK = {"name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}
+
+
+@pytest.fixture(scope="module")
+def client(scripted_server: str) -> Iterator[Client]:
+    with Client(scripted_server, provider="antiphon", model="scripted") as client:
+        yield client
+
+
+def without_names(answer: Response) -> Any:
+    """An answer without what is another's each time: ids, times, and where it ran."""
+    answer.provider_meta = {
+        key: value
+        for key, value in answer.provider_meta.items()
+        if key not in ("created_at", "completed_at", "background")
+    }
+    value = msgspec.to_builtins(answer)
+
+    def stripped(value: Any) -> Any:
+        if isinstance(value, dict):
+            own = ("id", "call_id", "response_id", "signature", "encrypted_content")
+            return {key: stripped(entry) for key, entry in value.items() if key not in own}
+        return [stripped(entry) for entry in value] if isinstance(value, list) else value
+
+    return stripped(value)
+
+
+@requirement("driver:streams", "driver:requests")
+@pytest.mark.parametrize("words", PROGRAMS)
+@pytest.mark.parametrize("background", [None, False])
+def test_streamed_whole_and_stored_are_the_same(client: Client, words: str, background: bool | None) -> None:
+    with client.stream(words, tools=[LOOK], background=background) as stream:
+        chunks = list(stream)
+    streamed = stream.response()
+    assert streamed.response_id is not None
+    assert client.retrieve(streamed.response_id) == streamed
+    assert "".join(chunk.text for chunk in chunks if isinstance(chunk, ContentChunk)) == streamed.text
+    assert "".join(chunk.text for chunk in chunks if isinstance(chunk, ThinkingChunk)) == streamed.thinking
+    if words != "!STREAMERR":
+        assert without_names(client.respond(words, tools=[LOOK])) == without_names(streamed)
+
+
+@requirement("driver:E19", "driver:E10")
+@pytest.mark.parametrize("store", [True, False])
+def test_a_conversation_of_calls_and_thoughts_goes_on(client: Client, store: bool) -> None:
+    context = Context([user('!REASON where\n!CALL look {"at":"sky"}\n!THEN\n!REASON so\n!TEXT blue')])
+    first = client.respond(context, tools=[LOOK], store=store)
+    assert first.finish_reason == "tool_calls"
+    [call] = first.local_tool_calls
+    context.append(first.message, tool_result(call.id, {"colour": "blue"}))
+    second = client.respond(context, tools=[LOOK], store=store)
+    assert (second.text, second.thinking) == ("blue", "so")
+    context.append(second.message, user("!ECHO"))
+    seen = client.respond(context, tools=[LOOK], store=store).text
+    for word in ("where", '"colour":"blue"', "so", "blue", "!ECHO"):
+        assert seen.count(word) >= 1, word
+    assert seen.count('{"colour":"blue"}') == 1
+
+
+@requirement("driver:fallbacks")
+def test_a_conversation_goes_on_although_its_answers_were_deleted(client: Client) -> None:
+    context = Context([user("!TEXT one")])
+    answer = client.respond(context)
+    client.delete(answer.response_id or "")
+    context.append(answer.message, user("!ECHO"))
+    assert "!TEXT one" in client.respond(context).text
+    with client.stream(context) as stream:
+        assert "!TEXT one" in stream.response().text
+
+
+class Place(msgspec.Struct):
+    name: str
+    size: int
+
+
+@requirement("driver:objects")
+def test_an_answer_is_of_the_type_that_was_asked_for(client: Client) -> None:
+    assert isinstance(client.respond("where?", text_format=Place).object, Place)
+    with client.stream("where?", text_format=Place) as stream:
+        assert isinstance(stream.response().object, Place)
+
+
+@requirement("driver:background")
+def test_a_response_in_the_background_is_begun_waited_for_and_cancelled(client: Client) -> None:
+    assert client.respond("!COUNT 3", background=True).text == "1 2 3"
+    begun = client.start("!SLOW 20\n!COUNT 1000")
+    assert begun.status in ("queued", "in_progress")
+    assert begun.response_id is not None
+    assert client.cancel(begun.response_id).status == "cancelled"
+    assert client.wait(begun.response_id).status == "cancelled"
+
+
+@requirement("driver:retries")
+def test_refusals_come_with_their_words(client: Client) -> None:
+    with pytest.raises(EndpointError) as caught:
+        client.respond("!ERR429")
+    assert (caught.value.status, caught.value.type) == (429, "rate_limit_error")
+    with pytest.raises(EndpointError), client.stream("!ERR400") as stream:
+        next(stream)
+
+
+@requirement("driver:cancel")
+async def test_a_task_that_is_cancelled_ends_the_answer(scripted_server: str) -> None:
+    async with AsyncClient(scripted_server, provider="antiphon", model="scripted") as client:
+        stream = client.stream("!SLOW 20\n!COUNT 1000")
+        begun = anyio.Event()
+
+        async def read() -> None:
+            async for _ in stream:
+                begun.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(read)
+            await begun.wait()
+            tasks.cancel_scope.cancel()
+        assert (await client.retrieve(stream.response_id or "")).status == "cancelled"
+        async with client.stream("!SLOW 20\n!COUNT 1000") as left:
+            await anext(left)
+        assert (await client.retrieve(left.response_id or "")).status == "cancelled"
+        assert [chunk async for chunk in left] == []
+
+
+@requirement("driver:in-process", "driver:requests")
+async def test_the_asynchronous_client_asks_an_application_in_this_process() -> None:
+    async with inprocess_app() as served:
+        application = create_app(served.service)
+        async with AsyncClient(provider=ANTIPHON, model="scripted", app=application) as client:
+            answer = await client.respond("!TEXT near")
+            assert answer.text == "near"
+            async with client.stream([user("!REASON hm\n!COUNT 3")]) as stream:
+                assert [chunk.text async for chunk in stream if isinstance(chunk, ContentChunk)] == ["1 ", "2 ", "3"]
+            streamed = await stream.response()
+            assert await client.retrieve(streamed.response_id or "") == streamed
+            begun = await client.start("!COUNT 3")
+            assert (await client.wait(begun.response_id or "")).text == "1 2 3"
+            made = await client.compact([user("one"), answer.message, user("two")])
+            assert "SUMMARY" in (await client.respond([made.message, user("!ECHO")])).text
+            await client.delete(answer.response_id or "")
+            with pytest.raises(EndpointError, match="404"):
+                await client.retrieve(answer.response_id or "")
+            running = await client.start("!SLOW 20\n!COUNT 1000")
+            assert (await client.cancel(running.response_id or "")).status == "cancelled"
+
+
+@requirement("driver:profiles")
+def test_a_client_needs_to_know_where_to_ask_and_whom(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "AZURE_OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(DriverError, match="base_url"):
+        Client(provider="azure")
+    with pytest.raises(DriverError, match="provider"):
+        Client(provider="nobody")
+    with Client("https://me.openai.azure.com/openai/v1") as client:
+        assert client.profile.name == "azure"
+    with Client("http://127.0.0.1:1/v1") as client:
+        assert client.profile.name == "generic"
