@@ -56,6 +56,12 @@ UPSTREAMS: tuple[Requirement, ...] = (
     R("upstream:declared", "issue 4, section 3", "Schemas and grammars that nothing could be checked by are a 400."),
     R("upstream:context", "M8", "A prompt that is longer than the context, as well as can be told, is a 400."),
     R("upstream:whole", "issue 5, section 2", "An upstream that answers without streaming is understood."),
+    R("upstream:pool", "engineering C1", "A connection whose stream has ended is used again, within a bounded pool."),
+    R(
+        "upstream:media",
+        "issue 4, section 7",
+        "Images go down as their data where the settings say that they are read.",
+    ),
     R("upstream:linger", "issue 5, section 2", "Once a turn has its end, its usage is waited for two seconds at most."),
     R("upstream:chain", "issue 5, must show 4", "Through two servers a client gets what the one behind gives."),
     R(

@@ -281,8 +281,9 @@ async def test_an_upstream_that_is_gone_is_left_alone_until_it_answers(fake: Fak
         fake.up = False
         answer = (await app.client.post("/responses", json={"model": "scripted", "input": "Hi"})).json()
         assert answer["error"]["code"] == "upstream_lost"
-        while engine.ready:
-            await asyncio.wait_for(asyncio.sleep(0), 5)
+        async with asyncio.timeout(5):
+            while engine.ready:
+                await asyncio.sleep(0)
         assert not await engine.wait_ready(0.01)
         fake.up = True
         assert await engine.wait_ready(5)
@@ -408,3 +409,36 @@ async def test_an_upstream_that_says_its_end_and_stays_is_not_waited_for(
         response = await app.create("Hi")
         assert response["output_text"] == "Hello"
         assert time.monotonic() - began < 2
+
+
+@pytest.mark.requirement("upstream:pool")
+async def test_a_connection_whose_stream_has_ended_is_used_again(fake: FakeUpstream):
+    async def behave(exchange: Exchange) -> None:
+        await exchange.raw(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+        frames = b'data: {"choices":[{"delta":{"content":"Hello"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+        await exchange.raw(b"%x\r\n%b\r\n" % (len(frames), frames))
+        # The end of the body comes by itself, as most servers send it.
+        await exchange.raw(b"0\r\n\r\n")
+
+    async with serving(fake) as app:
+        fake.keeps, fake.behave, before = True, behave, fake.connections
+        for _ in range(4):
+            assert (await app.create("Hi"))["output_text"] == "Hello"
+        assert (len(fake.asked), fake.connections - before) == (4, 1)
+
+
+@pytest.mark.requirement("upstream:media")
+async def test_images_go_down_as_their_data(fake: FakeUpstream):
+    url = (
+        "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5Er"
+        "kJggg=="
+    )
+    content = [{"type": "input_text", "text": "What?"}, {"type": "input_image", "image_url": url}]
+    async with serving(fake, media=("image",)) as app:
+        await app.create([{"role": "user", "content": content}])
+    assert fake.asked[0].body["messages"][0]["content"] == [
+        {"type": "text", "text": "What?"},
+        {"type": "image_url", "image_url": {"url": url, "detail": "auto"}},
+    ]
+    async with serving(fake) as app:
+        await app.refused(400, [{"role": "user", "content": content}])

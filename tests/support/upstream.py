@@ -62,26 +62,36 @@ class FakeUpstream:
         """Whether it answers at all; else each connection is broken off."""
         self.behave: Behaviour = said("Hello")
         self.url = ""
+        self.connections = 0
+        self.keeps = False
+        """Whether connections serve more than one chat completion; then nobody watches for their end."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection, for one request."""
+        """Serve one connection."""
+        self.connections += 1
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-            head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-            headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])}
-            data = await reader.readexactly(int(headers.get("content-length") or 0))
-            exchange = Exchange(head[0].split(" ")[1], headers, json.loads(data) if data else None, writer)
-            if not self.up:
-                exchange.abort()
-            elif exchange.path.endswith("/models"):
-                await exchange.answer(200, MODELS)
-            else:
-                self.asked.append(exchange)
-                watching = asyncio.create_task(_watch(reader, exchange))
-                try:
-                    await self.behave(exchange)
-                finally:
-                    watching.cancel()
+            while await self._serve(reader, writer):
+                pass
         writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])}
+        data = await reader.readexactly(int(headers.get("content-length") or 0))
+        exchange = Exchange(head[0].split(" ")[1], headers, json.loads(data) if data else None, writer)
+        if not self.up:
+            exchange.abort()
+        elif exchange.path.endswith("/models"):
+            await exchange.answer(200, MODELS)
+        else:
+            self.asked.append(exchange)
+            watching = None if self.keeps else asyncio.create_task(_watch(reader, exchange))
+            try:
+                await self.behave(exchange)
+            finally:
+                if watching is not None:
+                    watching.cancel()
+        return self.keeps and not exchange.path.endswith("/models")
 
 
 async def _watch(reader: asyncio.StreamReader, exchange: Exchange) -> None:

@@ -1,7 +1,8 @@
 """An upstream over HTTP: one pool of connections, and streams of events within limits of size and time.
 
 Nothing of the environment is used, no redirect is followed, and the key goes to the one address that the settings name
-(faults B3 24). Closing a stream closes its connection, which is how an upstream learns that nobody listens any more.
+(faults B3 24). Closing a stream closes its connection, which is how an upstream learns that nobody listens any more; a
+connection whose stream has come to its end is used again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import aiohttp
 import msgspec
 from msgspec import Struct
 
-from antiphon.engines.upstream.wire import Models, decode_models
+from antiphon.engines.upstream.wire import DONE_EVENT, Models, decode_models
 from antiphon.engines.upstream.words import INVALID, UPSTREAM_ERROR, told_words, upstream_fault
 from antiphon.errors import EngineError
 from antiphon.protocol.json import encode
@@ -29,6 +30,11 @@ _MOST_EVENT: Final = 16 * 1024 * 1024
 _MOST_ANSWER: Final = 256 * 1024 * 1024
 _MOST_REFUSAL: Final = 64 * 1024
 _MOST_MODELS: Final = 4 * 1024 * 1024
+_MOST_LEAVING: Final = 64
+_DRAIN_SECONDS: Final = 1.0
+_KEPT_SECONDS: Final = 4.0
+"""Seconds that a connection waits for its next use: servers of Python close theirs after five."""
+
 _GONE: Final = frozenset({502, 503, 504})
 """What a proxy answers where what it stands for is not there."""
 
@@ -56,9 +62,13 @@ class UpstreamClient:
     def __init__(self, target: UpstreamTarget) -> None:
         self._target = target
         self._session: aiohttp.ClientSession | None = None
+        self._leaving: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
         """Close every connection."""
+        for task in self._leaving:
+            task.cancel()
+        await asyncio.gather(*self._leaving, return_exceptions=True)
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -93,6 +103,7 @@ class UpstreamClient:
             EngineError: it refuses, is silent for too long, or what it sends is no stream of events.
         """
         response: aiohttp.ClientResponse | None = None
+        ended = False
         try:
             response = await self._opened().post(
                 f"{self._target.base_url}/chat/completions", data=BytesIO(encode(body)), allow_redirects=False
@@ -110,6 +121,7 @@ class UpstreamClient:
                     raise EngineError("The upstream sent more than an answer can be.", code=INVALID)
                 events = parser.feed(data)
                 if events:
+                    ended = events[-1].data == DONE_EVENT
                     yield events
         except (SSEError, UnicodeDecodeError):
             raise EngineError("The upstream sent what is no stream of events.", code=INVALID) from None
@@ -117,7 +129,16 @@ class UpstreamClient:
             raise self._broken(error) from None
         finally:
             if response is not None:
-                response.close()
+                self._leave(response, ended=ended)
+
+    def _leave(self, response: aiohttp.ClientResponse, *, ended: bool) -> None:
+        """Close the connection, unless all events have come: then its end is waited for, so that it is used again."""
+        if not ended or response.content.at_eof() or len(self._leaving) >= _MOST_LEAVING:
+            response.close()
+            return
+        task = asyncio.create_task(_drained(response))
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -125,7 +146,7 @@ class UpstreamClient:
             if self._target.key:
                 headers["authorization"] = f"Bearer {self._target.key}"
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=_MOST_CONNECTIONS),
+                connector=aiohttp.TCPConnector(limit=_MOST_CONNECTIONS, keepalive_timeout=_KEPT_SECONDS),
                 timeout=aiohttp.ClientTimeout(
                     total=None, sock_connect=self._target.connect_timeout, sock_read=self._target.idle_timeout
                 ),
@@ -152,6 +173,19 @@ class UpstreamClient:
         if isinstance(error, aiohttp.ClientResponseError):
             return EngineError("The upstream does not answer in HTTP.", code=INVALID)
         return UpstreamLostError("The upstream broke the connection off.")
+
+
+async def _drained(response: aiohttp.ClientResponse) -> None:
+    """Read what stands behind the last event, which is nothing; else close the connection."""
+    try:
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            async for _ in response.content.iter_any():
+                pass
+    except (aiohttp.ClientError, OSError):
+        pass
+    finally:
+        # At its end it has gone back to the pool already.
+        response.close()
 
 
 async def _bounded(response: aiohttp.ClientResponse, most: int) -> bytes:

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from antiphon.engines.upstream.calls import LEGACY_INDEX, Call, Calls
 from antiphon.engines.upstream.usage import UsageCount
-from antiphon.engines.upstream.wire import CallPiece, ChoicePiece, Chunk, LogprobPieces, Piece, decode_chunk
+from antiphon.engines.upstream.wire import DONE_EVENT, CallPiece, ChoicePiece, Chunk, LogprobPieces, Piece, decode_chunk
 from antiphon.engines.upstream.words import INVALID, told_words, upstream_fault
 from antiphon.errors import EngineError
 from antiphon.machine.deltas import Delta, ReasoningDelta, RefusalDelta, Stop, TextDelta
@@ -26,7 +26,6 @@ from antiphon.protocol.parts import Logprob, TopLogprob
 
 __all__ = ["ChatDecoder", "Reading"]
 
-_DONE: Final = "[DONE]"
 _ERROR: Final = "error"
 _CUTS: Final = {"length": "length", "max_tokens": "length", "content_filter": "content_filter"}
 _FAILURES: Final = frozenset({"error", "abort", "aborted", "cancelled"})
@@ -82,7 +81,7 @@ class ChatDecoder:
         """
         if self.done:
             return []
-        if data.strip() == _DONE:
+        if data.strip() == DONE_EVENT:
             return self._stop(self._finish or "stop")
         chunk = decode_chunk(data)
         if event == _ERROR and (chunk is None or not chunk.error):

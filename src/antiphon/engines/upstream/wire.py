@@ -5,12 +5,13 @@ Each field may be missing or null. Where servers disagree about a type, it is re
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
 __all__ = [
+    "DONE_EVENT",
     "CallPiece",
     "ChoicePiece",
     "Chunk",
@@ -24,6 +25,9 @@ __all__ = [
     "decode_chunk",
     "decode_models",
 ]
+
+DONE_EVENT: Final = "[DONE]"
+"""The data of the last event of a stream."""
 
 
 class FunctionPiece(Struct):
