@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup serve test heavy check bench faults scale codex dialects forced templates florence node-packages docs lock clean
+.PHONY: setup serve test heavy check bench faults scale codex dialects forced schemas templates florence instructor node-packages docs lock clean
 
 setup: $(STAMP)
 	@$(BIN)/antiphon models pull smollm2 --quiet-if-present
@@ -56,6 +56,10 @@ dialects: setup
 # 20 required, 20 named calls and 20 formatted answers of the default model (about 2 minutes).
 forced: setup
 	PYTHONPATH=tests $(BIN)/python -m support.real_forced $(ARGS)
+
+# Schemas of the JSON Schema Test Suite, out of the source distribution of jsonschema, on the default model (5 minutes).
+schemas: setup
+	PYTHONPATH=tests $(BIN)/python -m support.real_schemas $(ARGS)
 
 # Chat templates of real models, out of a source distribution on the package index (77 MB), on a random model.
 templates: setup

@@ -14,6 +14,7 @@ from msgspec import Struct
 from antiphon.prompt.dialects.base import Dialect, callable_tools
 from antiphon.prompt.lark import Lark
 from antiphon.prompt.prompt import Prompt
+from antiphon.prompt.room import ended
 from antiphon.prompt.schema import Expressed, express
 from antiphon.protocol.request import TextFormat
 
@@ -89,13 +90,14 @@ def turn_grammar(
     """The grammar of a turn that is bound from its start; None where the dialect cannot bind it.
 
     `control` are the control tokens of the model's vocabulary, by their text; `schema` is the expressed schema of the
-    output format, where there is one. `room` are the tokens that the turn may take, in which a forced call has to end.
+    output format, where there is one. `room` are the tokens that the turn may take, in which a forced call or the
+    object has to end.
     """
     forced = prompt.choice.mode == "required"
     lark = Lark(control, room if forced else None, parallel=prompt.parallel_tool_calls)
     answers: list[str] = []
     if schema is not None and not forced:
-        answers.append(dialect.framed(lark, lark.rule("object", lark.json(schema))))
+        answers.append(dialect.framed(lark, lark.rule("object", lark.json(ended(schema, room)))))
     if forced or callable_tools(prompt):
         calls = dialect.calls(prompt, lark)
         if calls is not None:

@@ -51,7 +51,7 @@ _MOST_COUNT: Final = 10**9
 
 _TYPES: Final = ("object", "array", "string", "number", "integer", "boolean", "null")
 _COUNTS: Final = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
-_FORMATS: Final = frozenset({"duration", "ipv4", "ipv6", "uuid", "uri"})
+_FORMATS: Final = frozenset({"ipv4", "ipv6", "uuid"})
 """Formats that llguidance reads itself."""
 
 _CHECKED_FORMATS: Final = frozenset(

@@ -123,8 +123,19 @@ def test_forced_calls_have_an_end_within_little_room() -> None:
         False,
     ]
     assert whole(prompt(), room=1024) == whole(prompt())
-    free = prompt("auto", (), format=SCHEMA)
-    assert whole(free, room=60) == whole(free)
+
+
+@pytest.mark.requirement("constrain:grammar:format")
+def test_the_object_of_a_format_has_an_end_within_little_room_as_well() -> None:
+    named = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    asked = prompt("none", (), format=TextFormat(type="json_schema", name="n", schema=named))
+
+    def said(length: int) -> str:
+        return f'{{"name": "{"1" * length}"}}'
+
+    assert allowed(whole(asked, room=400), said(352), said(353)) == [True, False]
+    assert allowed(whole(asked), said(353)) == [True]
+    assert whole(asked, room=1024) == whole(asked)
 
 
 @pytest.mark.requirement("constrain:grammar:thinking")
