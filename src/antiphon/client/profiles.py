@@ -81,7 +81,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     string where it is only text, since its parts are not taken; `formats`: it knows `text.format` (E18).
 
     `encrypted_reasoning`: a reasoning model is asked for it (E17); `replays`: reasoning and compactions of this
-    provider's own answers are sent back to it (E21, E22). `chains`: it knows `previous_response_id` (E19). `resumes`:
+    provider's own answers are sent back to it (E21, E22). `chains`: a request goes on from the last
+    answer (E19). `resumes`:
     a stream that broke goes on with `starting_after`, where the response runs in the background; `background`: streams
     are asked for in the background, so that they can. `idempotent`: a request in the background that is sent again with
     its `Idempotency-Key` is the same one. `websocket` and `compacts` say which routes there are.
@@ -235,8 +236,11 @@ MIXEDBREAD: Final = Profile(
 )
 """Mixedbread: only the fields that its reference page names."""
 
-GENERIC: Final = Profile(name="generic", key_variables=("OPENAI_API_KEY",))
-"""Any other endpoint: fields go as they are, and nothing is taken for granted."""
+GENERIC: Final = Profile(name="generic", key_variables=("OPENAI_API_KEY",), chains=False)
+"""Any other endpoint: fields go as they are, and nothing is taken for granted.
+
+Many keep no responses, and some say nothing of it: so each request brings the whole conversation.
+"""
 
 PROFILES: Final = {profile.name: profile for profile in (OPENAI, AZURE, META, ANTIPHON, VLLM, MIXEDBREAD, GENERIC)}
 """Every profile by its name."""

@@ -52,7 +52,8 @@ class Request:
         stores nothing runs nothing in the background.
         """
         options = self._options
-        if error.code == "previous_response_not_found" and self.body.get("previous_response_id"):
+        forgotten = error.code == "previous_response_not_found" or error.param == "previous_response_id"
+        if forgotten and self.body.get("previous_response_id"):
             if options.get("previous_response_id") is not None or options.get("chain") is False:
                 return False
             options["chain"] = False

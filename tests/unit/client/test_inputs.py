@@ -302,15 +302,15 @@ def test_an_option_comes_before_what_the_messages_say() -> None:
 @requirement("driver:E19")
 def test_a_result_knows_the_kind_of_its_call_though_the_endpoint_has_that() -> None:
     call = ToolCall("c2", "patch", "x", type="custom_tool_call")
-    body = encode([user("go"), answer("resp_1", tool_calls=[call]), tool_result("c2", "ok")])
+    body = encode([user("go"), answer("resp_1", tool_calls=[call]), tool_result("c2", "ok")], {}, OPENAI)
     assert body["input"] == [{"type": "custom_tool_call_output", "call_id": "c2", "output": "ok"}]
 
 
 @requirement("driver:E19")
 def test_all_is_sent_to_who_keeps_nothing_or_is_asked_to_forget() -> None:
     messages = [user("one"), answer("resp_1"), user("two")]
-    for profile, options in ((VLLM, {}), (GENERIC, {"chain": False})):
-        body = encode(messages, options, profile, "m")
+    for profile, options in ((VLLM, {}), (GENERIC, {}), (OPENAI, {"chain": False})):
+        body = encode(messages, options, profile, "gpt-4.1")
         assert "previous_response_id" not in body
         assert "store" not in body
         assert len(body["input"]) == 3
