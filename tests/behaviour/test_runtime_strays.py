@@ -20,7 +20,7 @@ from antiphon.protocol.response import Response
 from antiphon.settings import Settings
 from antiphon.store.base import EventBatch, NewResponse
 from support.inprocess import InProcess, sse_events
-from support.unsteady import OURS, Faults, Gate, UnsteadyStore, ended, eventually, served
+from support.unsteady import AWAY, OURS, Faults, Gate, UnsteadyStore, ended, eventually, served
 
 requirement = pytest.mark.requirement
 
@@ -82,6 +82,27 @@ async def test_a_response_that_began_although_its_client_was_told_that_it_did_no
         assert (found["status"], found["error"]["code"]) == ("failed", "server_error")
         assert (await api.create("again", conversation=talk))["status"] == "completed"
         assert (api.service.admission.running, api.service.workers._reserved) == (0, 0)
+
+
+@requirement("strays:unsure")
+async def test_a_response_is_ended_that_began_but_whose_conversation_could_not_be_looked_at_again():
+    store = UnsteadyStore(shared=True)
+
+    async def away_once_it_began(call: Any) -> Any:
+        if store._running:
+            raise AWAY
+        return await call()
+
+    async with served(store) as api:
+        talk = (await api.client.post("/conversations", json={})).json()["id"]
+        store.around["conversation_item_ids"] = away_once_it_began
+        reply = await api.client.post("/responses", content=request(conversation=talk, stream=True))
+        assert reply.status_code == 503
+        name = await running(store)
+        del store.around["conversation_item_ids"]
+        assert (await ended(store, name))["error"]["code"] == "server_error"
+        assert (await api.create("again", conversation=talk))["status"] == "completed"
+        assert api.service.admission.running == 0
 
 
 @requirement("strays:refused")

@@ -72,6 +72,11 @@ class UnsteadyStore(MemoryStore):
     async def claim(self, *args: Any, **names: Any) -> Any:
         return await self._call("claim", lambda: MemoryStore.claim(self, *args, **names))
 
+    async def conversation_item_ids(self, *args: Any, **names: Any) -> Any:
+        return await self._call(
+            "conversation_item_ids", lambda: MemoryStore.conversation_item_ids(self, *args, **names)
+        )
+
     async def _call(self, method: str, call: Call) -> Any:
         around = self.around.get(method)
         return await (call() if around is None else around(call))

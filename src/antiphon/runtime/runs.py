@@ -108,9 +108,7 @@ class Runs:
                 plan.idempotency = IdempotencyRecord(*idempotency, plan.response.id, expires_at)
                 plan.begun = True
             run = self._run(plan)
-            await self._begin(run)
-            if plan.begun and await self._extent(scope, named) != extent:
-                self._give_up(run)
+            await self._begin(run, named, extent)
         except BaseException:
             held.close()
             give_back()
@@ -185,15 +183,31 @@ class Runs:
         owner = self._takeover.owner if self._takeover is not None else ""
         return Run(plan, self.observer, owner=owner, ring=self._bells.ring, taken=taken)
 
-    async def _begin(self, run: Run) -> None:
-        """Begin a run; if the store may have begun it although that failed, it is ended there: nobody knows of it."""
+    async def _begin(self, run: Run, named: str | None, extent: int | None) -> None:
+        """Begin a run on the conversation that it names, which had so many items when it was read.
+
+        If the store may have begun it although that failed, it is ended there: nobody knows of it.
+
+        Raises:
+            ConflictError: the conversation is another one by now, or the store did not begin it.
+        """
         try:
             await run.begin()
         except ConflictError:
             raise
         except BaseException as error:
-            self._see_to(run, response_error(error) if isinstance(error, APIError) else None, answered=False)
+            self._take_back(run, error)
             raise
+        try:
+            extended = run.plan.begun and await self._extent(run.plan.scope, named) != extent
+        except BaseException as error:
+            self._take_back(run, error)
+            raise
+        if extended:
+            self._give_up(run)
+
+    def _take_back(self, run: Run, error: BaseException) -> None:
+        self._see_to(run, response_error(error) if isinstance(error, APIError) else None, answered=False)
 
     async def _extent(self, scope: Scope, named: str | None) -> int | None:
         """How many items a conversation has that other servers may extend too, until a response in it has begun."""
