@@ -30,6 +30,11 @@ UPKEEP: tuple[Requirement, ...] = (
         "engineering",
         "A process that a caller's input may kill is started and ended in one way.",
     ),
+    R(
+        "replay:fold",
+        "issue 3, Background",
+        "A running response is folded from its log in steps, however they are cut.",
+    ),
     R("store:idempotency:free", "operations C1", "A key is given free only by the response that it stands for."),
     R(
         "idempotency:free",

@@ -252,6 +252,7 @@ async def test_a_poll_that_meets_the_end_half_way_gives_the_ended_response(api: 
     last = await ended(api, first["id"])
     store = api.service.store
     assert store is not None
-    batches = await store.events(Scope("default"), first["id"])
     # The row was read before the end, the events after it.
-    assert msgspec.json.decode(stored_response(batches, b"{}")) == last
+    body = await stored_response(store, Scope("default"), first["id"], b"{}")
+    assert msgspec.json.decode(body) == last
+    assert await stored_response(store, Scope("default"), "resp_of_nobody", b"{}") == b"{}"

@@ -8,6 +8,7 @@ turn after a crash").
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any, cast
 
 import msgspec
@@ -25,7 +26,7 @@ from antiphon.machine.assembler import (
     Assembler,
     Standing,
 )
-from antiphon.machine.fold import fold
+from antiphon.machine.fold import Fold, fold
 from antiphon.machine.log import EventLog, frame_parts
 from antiphon.machine.suppressor import Suppressor, segments_of
 from antiphon.protocol import events as e
@@ -34,7 +35,7 @@ from antiphon.protocol.items import CustomToolCall, FunctionCall
 from antiphon.protocol.parts import Logprob, Refusal, StreamLogprob, TopLogprob
 from antiphon.protocol.response import Response
 
-__all__ = ["Restored", "fold_frames", "restore"]
+__all__ = ["FrameFold", "Restored", "fold_frames", "restore"]
 
 _ADDED = e.OutputItemAdded.TYPE.encode()
 _DONE = e.OutputItemDone.TYPE.encode()
@@ -129,15 +130,51 @@ def fold_frames(frames: Sequence[bytes]) -> Response:
     return fold(event for _, event in _events(frames))
 
 
-def _events(frames: Sequence[bytes]) -> Iterator[tuple[bytes, Any]]:
-    """Each frame with its event; an item that ends where it begins is a raw one and stays the object that it is."""
+class FrameFold:
+    """The fold of a log that comes some frames at a time, as `fold_frames` is of a whole one."""
+
+    def __init__(self) -> None:
+        self._fold = Fold()
+        self._before = b""
+        self._held: list[bytes] = []
+
+    @property
+    def empty(self) -> bool:
+        """Whether no frame has come yet."""
+        return not self._held
+
+    def take(self, frames: Sequence[bytes]) -> None:
+        """Take the next frames in; what the last one is may only show with the one after it."""
+        known = [*self._held, *frames]
+        for _, event in islice(_events(known, self._before), len(known) - 1):
+            self._fold.apply(event)
+        if len(known) > 1:
+            self._before = frame_parts(known[-2])[0]
+        self._held = known[-1:]
+
+    def response(self) -> Response:
+        """What all frames add up to; no more can be taken in after that.
+
+        Raises:
+            LookupError: none has come.
+        """
+        for _, event in _events(self._held, self._before):
+            self._fold.apply(event)
+        return self._fold.snapshot()
+
+
+def _events(frames: Sequence[bytes], before: bytes = b"") -> Iterator[tuple[bytes, Any]]:
+    """Each frame with its event; an item that ends where it begins is a raw one and stays the object that it is.
+
+    `before` is the name of the event that came before them.
+    """
     parts = [frame_parts(frame) for frame in frames]
     for place, (name, data) in enumerate(parts):
         raw: tuple[type[Any], bool] | None = None
         if name == _ADDED:
             raw = e.OutputItemAdded, place + 1 < len(parts) and parts[place + 1][0] == _DONE
         elif name == _DONE:
-            raw = e.OutputItemDone, place > 0 and parts[place - 1][0] == _ADDED
+            raw = e.OutputItemDone, (parts[place - 1][0] if place else before) == _ADDED
         if raw is not None and raw[1]:
             read = _raw_item.decode(data)
             yield frames[place], raw[0](read.output_index, read.item, read.sequence_number)

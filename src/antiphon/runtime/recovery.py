@@ -7,14 +7,16 @@ prefix. One that was queued begins.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
+from contextlib import aclosing
 
 import msgspec
 
 from antiphon.errors import APIError, EngineUnavailableError, UnavailableError
 from antiphon.machine.log import EventLog, dialect_of, tells_diffs
-from antiphon.machine.restore import fold_frames, restore
+from antiphon.machine.restore import FrameFold, fold_frames, restore
 from antiphon.machine.transitions import IllegalTransitionError
 from antiphon.machine.turn import progress
 from antiphon.protocol.json import encode
@@ -26,6 +28,7 @@ from antiphon.runtime.outputs import output_items, response_error
 from antiphon.runtime.planner import Planner, ResumePlan
 from antiphon.runtime.plans import RunPlan, Taken
 from antiphon.runtime.runner import APPENDED
+from antiphon.runtime.tail import stored_batches
 from antiphon.store.base import ClaimedResponse, EventBatch, FinishedResponse, NewDelivery, Scope, Store
 
 __all__ = ["RESTARTED", "Recovery", "stored_response"]
@@ -47,11 +50,14 @@ def opened_frames(batches: list[EventBatch], snapshot: bytes, dialect: str) -> l
     return frames
 
 
-def stored_response(batches: list[EventBatch], snapshot: bytes) -> bytes:
-    """The JSON of a running response: the fold of its durable events."""
-    if not batches:
-        return snapshot
-    return encode(fold_frames(frames_of(batches)))
+async def stored_response(store: Store, scope: Scope, response_id: str, snapshot: bytes) -> bytes:
+    """The JSON of a running response: the fold of its durable events, in steps; `snapshot` where there are none."""
+    fold = FrameFold()
+    async with aclosing(stored_batches(store, scope, response_id, -1)) as found:
+        async for batches in found:
+            fold.take(frames_of(batches))
+            await asyncio.sleep(0)
+    return snapshot if fold.empty else encode(fold.response())
 
 
 class Recovery:

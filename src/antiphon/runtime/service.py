@@ -140,7 +140,7 @@ class Service(Runs):
         row = await self._row(store, scope, response_id)
         if row.status in TERMINAL_STATUSES:
             return row.snapshot
-        return stored_response(await store.events(scope, response_id), row.snapshot)
+        return await stored_response(store, scope, response_id, row.snapshot)
 
     async def delete(self, scope: Scope, response_id: str, *, chain: bool = False) -> None:
         """Delete a response, or with `chain` all that it descends from and all that descend from those (B22).

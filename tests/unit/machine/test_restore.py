@@ -26,7 +26,7 @@ from antiphon.machine.deltas import (
 )
 from antiphon.machine.log import EventLog
 from antiphon.machine.opening import open_response
-from antiphon.machine.restore import Restored, restore
+from antiphon.machine.restore import FrameFold, Restored, fold_frames, restore
 from antiphon.machine.suppressor import Suppressor, segments_of
 from antiphon.machine.transitions import IllegalTransitionError
 from antiphon.protocol.parts import Logprob
@@ -105,6 +105,28 @@ def test_a_restored_log_goes_on_byte_for_byte(program, ending, dialect, options,
         end(restored.assembler, ending)
     assert restored.log.frames == log.frames
     assert msgspec.json.encode(restored.log.snapshot()) == msgspec.json.encode(log.snapshot())
+
+
+@given(programs, endings, st.data())
+@pytest.mark.requirement("replay:fold")
+def test_a_log_folds_the_same_some_frames_at_a_time(program, ending, data) -> None:
+    log = opened("openai", queued=True)
+    assembler = Assembler(log)
+    raw = {"type": "odd_call", "odd": [1.0, None], "id": "odd_1"}
+    assembler.feed([RawItemDelta(raw)])
+    begun = len(log.frames)
+    for batch in program:
+        assembler.feed(batch)
+    end(assembler, ending)
+    frames = log.frames[: data.draw(st.integers(begun, len(log.frames)))]
+    fold, taken = FrameFold(), 0
+    assert fold.empty
+    while taken < len(frames):
+        count = data.draw(st.integers(1, 5))
+        fold.take(frames[taken : taken + count])
+        taken += count
+    assert not fold.empty
+    assert msgspec.json.encode(fold.response()) == msgspec.json.encode(fold_frames(frames))
 
 
 @pytest.mark.requirement("resume:restore")
