@@ -219,4 +219,9 @@ DRIVER_CALLS: tuple[Requirement, ...] = (
         "An answer that the endpoint forgot is not gone on from; where nothing is stored nothing runs in the background.",
     ),
     R("driver:in-process", "issue 5, section 1", "The asynchronous client can ask an application in its own process."),
+    R(
+        "driver:sessions",
+        "issue 5, section 1",
+        "A session asks over one WebSocket: answers go on from each other though nothing is stored.",
+    ),
 )

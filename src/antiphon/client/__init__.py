@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from antiphon.client.options import RequestWarning
     from antiphon.client.profiles import PROFILES, ModelFamily, Profile
     from antiphon.client.response import Response, Usage
+    from antiphon.client.sockets import AsyncSession, Session
     from antiphon.client.stream import StreamDecoder
     from antiphon.client.streams import AsyncStream, Stream
     from antiphon.client.tools import function_tool
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PROFILES",
     "AsyncClient",
+    "AsyncSession",
     "AsyncStream",
     "BodyError",
     "Client",
@@ -56,6 +58,7 @@ __all__ = [
     "RequestWarning",
     "Response",
     "ResponseError",
+    "Session",
     "Stream",
     "StreamCutError",
     "StreamDecoder",
@@ -101,6 +104,7 @@ _PLACES = {
     "options": ("RequestWarning",),
     "profiles": ("PROFILES", "ModelFamily", "Profile"),
     "response": ("Response", "Usage"),
+    "sockets": ("AsyncSession", "Session"),
     "stream": ("StreamDecoder",),
     "streams": ("AsyncStream", "Stream"),
     "tools": ("function_tool",),

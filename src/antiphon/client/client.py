@@ -20,6 +20,7 @@ from antiphon.client.request import Request
 from antiphon.client.response import Response
 from antiphon.client.retries import RetryPolicy
 from antiphon.client.routes import Routes, auth_headers, find_key
+from antiphon.client.sockets import AsyncSession, Session
 from antiphon.client.steps import Player, Steps
 from antiphon.client.streams import AsyncStream, Stream
 
@@ -93,6 +94,10 @@ class _Endpoint:
         """A request for a response."""
         return Request(self.profile, conversation, options, model or self.model)
 
+    def socket_request(self, conversation: Conversation, model: str | None, options: Mapping[str, Any]) -> Request:
+        """A request for a response over a socket."""
+        return Request(self.profile, conversation, options, model or self.model, websocket=True)
+
     def stream(self, conversation: Conversation, model: str | None, options: Mapping[str, Any]) -> StreamCall:
         """A request for a stream."""
         return StreamCall(self.driver, self.request(conversation, model, {**options, "stream": True}))
@@ -158,6 +163,11 @@ class Client:
     def stream(self, context: Conversation, *, model: str | None = None, **options: Unpack[Options]) -> Stream:
         """The answer as it comes: an iterator of chunks, whose `response()` is the whole of it."""
         return Stream(self._endpoint.driver, self._endpoint.stream(context, model, options), self._http)
+
+    def session(self) -> Session:
+        """A WebSocket, for many answers one after the other. It needs the package `wsproto`."""
+        endpoint = self._endpoint
+        return Session(endpoint.driver, endpoint.socket_request, self._http, endpoint.limits.silence)
 
     def start(self, context: Conversation, *, model: str | None = None, **options: Unpack[Options]) -> Response:
         """Begin an answer in the background, and give it as it stands; `wait` for its id gives the whole.
@@ -290,6 +300,11 @@ class AsyncClient:
     def stream(self, context: Conversation, *, model: str | None = None, **options: Unpack[Options]) -> AsyncStream:
         """The answer as it comes: an iterator of chunks, whose `response()` is the whole of it."""
         return AsyncStream(self._endpoint.driver, self._endpoint.stream(context, model, options), self._http)
+
+    def session(self) -> AsyncSession:
+        """A WebSocket, for many answers one after the other. It needs the package `wsproto`."""
+        endpoint = self._endpoint
+        return AsyncSession(endpoint.driver, endpoint.socket_request, self._http, endpoint.limits.silence)
 
     async def start(self, context: Conversation, *, model: str | None = None, **options: Unpack[Options]) -> Response:
         """Begin an answer in the background, and give it as it stands; `wait` for its id gives the whole.

@@ -13,7 +13,7 @@ import httpx2
 from antiphon.client.errors import TransportError
 from antiphon.client.steps import Answer, Ask, Pause, Read, Step
 
-__all__ = ["CONNECT_SECONDS", "AsyncConnection", "Connection"]
+__all__ = ["CONNECT_SECONDS", "AsyncConnection", "Connection", "telling"]
 
 CONNECT_SECONDS: Final = 5.0
 """How long a connection may take to be made."""
@@ -36,7 +36,7 @@ class Connection:
         if isinstance(step, Pause):
             time.sleep(step.seconds)
             return None
-        with _telling():
+        with telling():
             return next(self._bytes, b"") if isinstance(step, Read) else self._ask(step)
 
     def close(self) -> None:
@@ -77,7 +77,7 @@ class AsyncConnection:
         if isinstance(step, Pause):
             await anyio.sleep(step.seconds)
             return None
-        with _telling():
+        with telling():
             if isinstance(step, Read):
                 return b"" if self._bytes is None else await anext(self._bytes, b"")
             return await self._ask(step)
@@ -114,7 +114,8 @@ def _answer(response: httpx2.Response, body: bytes, *, is_open: bool = False) ->
 
 
 @contextmanager
-def _telling() -> Generator[None]:
+def telling() -> Generator[None]:
+    """Says in the driver's terms what goes wrong with httpx2 inside of the block."""
     try:
         yield
     except httpx2.TimeoutException as error:

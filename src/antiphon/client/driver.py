@@ -17,7 +17,7 @@ from antiphon.client.request import Request
 from antiphon.client.response import Response
 from antiphon.client.retries import RetryPolicy
 from antiphon.client.routes import Routes
-from antiphon.client.steps import Answer, Ask, Emit, Pause, Read, Steps
+from antiphon.client.steps import Answer, Ask, Connect, Emit, Pause, Read, Steps
 from antiphon.client.stream import StreamDecoder
 from antiphon.protocol.sse import SSEError, SSEParser
 
@@ -107,7 +107,7 @@ class Driver:
         response.message.metadata.response_id = None
         return response
 
-    def ask(self, ask: Ask) -> Steps[Answer]:
+    def ask(self, ask: Ask | Connect) -> Steps[Answer]:
         """The answer to a request, which is sent again where that may help."""
         attempt = 0
         while True:
@@ -132,6 +132,10 @@ class Driver:
         if self.profile.idempotent and request.in_background:
             ask.headers["idempotency-key"] = request.key
         return ask
+
+    def connect(self) -> Connect:
+        """What opens a WebSocket."""
+        return Connect(self.routes.socket, dict(self._headers))
 
     def replay(self, response_id: str, after: int) -> Ask:
         """The request for the events of a response after the one of that number."""

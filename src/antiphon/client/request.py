@@ -17,8 +17,15 @@ class Request:
     """One request for a response: its body, and what else it may be tried with."""
 
     def __init__(
-        self, profile: Profile, conversation: Conversation, options: Mapping[str, Any], model: str | None
+        self,
+        profile: Profile,
+        conversation: Conversation,
+        options: Mapping[str, Any],
+        model: str | None,
+        *,
+        websocket: bool = False,
     ) -> None:
+        self._websocket = websocket
         self._profile = profile
         self._conversation = conversation
         self._options = dict(options)
@@ -66,5 +73,5 @@ class Request:
         return True
 
     def _build(self) -> None:
-        self.body = encode(self._conversation, self._options, self._profile, self._model)
+        self.body = encode(self._conversation, self._options, self._profile, self._model, websocket=self._websocket)
         self.key = uuid.uuid4().hex

@@ -10,7 +10,7 @@ from msgspec import Struct
 from antiphon.client.chunks import Chunk
 from antiphon.client.errors import TransportError
 
-__all__ = ["Answer", "Ask", "Emit", "Pause", "Player", "Read", "Step", "Steps"]
+__all__ = ["Answer", "Ask", "Connect", "Emit", "Pause", "Player", "Read", "Send", "Step", "Steps"]
 
 T = TypeVar("T")
 
@@ -35,7 +35,20 @@ class Answer(Struct, frozen=True):
 
 
 class Read(Struct, frozen=True):
-    """Give the next bytes of the open stream; none at its end."""
+    """Give the next bytes of the open stream, none at its end; of a socket, the next message."""
+
+
+class Connect(Struct, frozen=True):
+    """Open a WebSocket, in place of one that is open, and give an `Answer`: 200, or what it was refused with."""
+
+    url: str
+    headers: dict[str, str]
+
+
+class Send(Struct, frozen=True):
+    """Send a message over the open socket."""
+
+    message: bytes
 
 
 class Pause(Struct, frozen=True):
@@ -50,7 +63,7 @@ class Emit(Struct, frozen=True):
     chunks: list[Chunk]
 
 
-Step: TypeAlias = Ask | Read | Pause | Emit
+Step: TypeAlias = Ask | Connect | Send | Read | Pause | Emit
 """One thing to do."""
 
 Steps: TypeAlias = Generator[Step, Any, T]

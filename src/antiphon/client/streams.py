@@ -5,28 +5,68 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import anyio
 import httpx2
 
 from antiphon.client.chunks import Chunk
 from antiphon.client.connection import AsyncConnection, Connection
-from antiphon.client.driver import Driver, StreamCall
+from antiphon.client.driver import Driver
 from antiphon.client.errors import DriverError, TransportError
 from antiphon.client.response import Response
-from antiphon.client.steps import Emit, Player
+from antiphon.client.steps import Emit, Player, Step, Steps
+from antiphon.client.stream import StreamDecoder
 
-__all__ = ["AsyncStream", "Stream"]
+__all__ = ["AsyncLine", "AsyncStream", "Line", "Stream", "Streamed"]
 
 CANCEL_SECONDS = 5.0
 """How long leaving a stream early may take."""
 
 
+class Streamed(Protocol):
+    """A call that a stream plays."""
+
+    decoder: StreamDecoder
+
+    @property
+    def to_cancel(self) -> str | None:
+        """The id of the response that is to be cancelled if the caller leaves now; None where there is nothing to."""
+        ...
+
+    def steps(self) -> Steps[Response]:
+        """The chunks of the stream, and at its end the answer."""
+        ...
+
+
+class Line(Protocol):
+    """What carries out the steps."""
+
+    def perform(self, step: Step) -> Any:
+        """Do it, and give what came of it."""
+        ...
+
+    def close(self) -> None:
+        """The call is over."""
+        ...
+
+
+class AsyncLine(Protocol):
+    """What carries out the steps."""
+
+    async def perform(self, step: Step) -> Any:
+        """Do it, and give what came of it."""
+        ...
+
+    async def close(self) -> None:
+        """The call is over."""
+        ...
+
+
 class _Streaming:
     """What both kinds have in common: where the stream stands."""
 
-    def __init__(self, driver: Driver, call: StreamCall) -> None:
+    def __init__(self, driver: Driver, call: Streamed) -> None:
         self._driver = driver
         self._call = call
         self._player: Player[Response] = Player(call.steps())
@@ -49,10 +89,10 @@ class Stream(_Streaming):
     Who leaves early calls `close`, or uses `with`: the endpoint stops too.
     """
 
-    def __init__(self, driver: Driver, call: StreamCall, client: httpx2.Client) -> None:
+    def __init__(self, driver: Driver, call: Streamed, client: httpx2.Client, line: Line | None = None) -> None:
         super().__init__(driver, call)
         self._client = client
-        self._connection = Connection(client)
+        self._connection: Line = line or Connection(client)
 
     def __iter__(self) -> Self:
         return self
@@ -135,10 +175,12 @@ class AsyncStream(_Streaming):
     waits for a chunk leaves so as well.
     """
 
-    def __init__(self, driver: Driver, call: StreamCall, client: httpx2.AsyncClient) -> None:
+    def __init__(
+        self, driver: Driver, call: Streamed, client: httpx2.AsyncClient, line: AsyncLine | None = None
+    ) -> None:
         super().__init__(driver, call)
         self._client = client
-        self._connection = AsyncConnection(client)
+        self._connection: AsyncLine = line or AsyncConnection(client)
 
     def __aiter__(self) -> Self:
         return self
