@@ -114,3 +114,47 @@ async def test_a_tenant_cannot_empty_what_is_everybodys(api: InProcess) -> None:
     answer = await api.client.post("/cache/reset", headers=headers)
     assert (answer.status_code, answer.json()["error"]["code"]) == (403, "operator_only")
     assert (await api.client.get("/cache/stats", headers=headers)).status_code == 200
+
+
+def thought(text: str) -> dict[str, Any]:
+    return {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": text}]}
+
+
+PAST: list[dict[str, Any]] = [
+    {"role": "user", "content": "One."},
+    thought("an older thought"),
+    {"role": "assistant", "content": "<think>an inline thought</think>Two."},
+]
+
+
+@requirement("reasoning:context", "engine:template:preserve-thinking")
+@pytest.mark.parametrize(
+    ("fields", "kept"),
+    [
+        ({}, True),
+        ({"reasoning": {"context": "auto"}}, True),
+        ({"reasoning": {"context": "all_turns"}}, True),
+        ({"reasoning": {"context": "current_turn"}}, False),
+        ({"chat_template_kwargs": {"preserve_thinking": False}}, False),
+        ({"reasoning": {"context": "all_turns"}, "chat_template_kwargs": {"preserve_thinking": False}}, False),
+        ({"reasoning": {"context": "current_turn"}, "chat_template_kwargs": {"preserve_thinking": True}}, True),
+    ],
+)
+async def test_past_thinking_is_told_unless_the_request_says_otherwise(
+    api: InProcess, fields: dict[str, Any], kept: bool
+) -> None:
+    prompt = await api.echo(PAST, **fields)
+    assert ("an older thought" in prompt, "an inline thought" in prompt) == (kept, kept)
+    assert "Two." in prompt
+    first = await api.create("!REASON a thought of a chain\n!TEXT Two.")
+    assert ("<think>a thought of a chain" in await api.echo(previous_response_id=first["id"], **fields)) is kept
+
+
+@requirement("reasoning:context")
+async def test_thinking_of_a_tool_loop_is_of_the_current_turn(api: InProcess) -> None:
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    outcome = {"type": "function_call_output", "call_id": "c", "output": "O"}
+    asked = [*PAST, {"role": "user", "content": "!ECHO\n!THEN\n!ECHO"}, thought("a thought of now"), call, outcome]
+    prompt = (await api.create(asked, reasoning={"context": "current_turn"}))["output_text"]
+    assert "a thought of now" in prompt
+    assert "an older thought" not in prompt

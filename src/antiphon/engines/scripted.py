@@ -13,6 +13,7 @@ import re
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import cast
 
+import msgspec
 from msgspec import Struct
 
 from antiphon.engines.base import Capabilities, Engine, PreparedTurn, Token
@@ -40,10 +41,11 @@ from antiphon.machine.deltas import (
     ToolCallDelta,
     ToolCallStart,
 )
+from antiphon.machine.reasoning import CLOSE_MARKER, OPEN_MARKER
 from antiphon.prompt.compaction import is_summary_prompt
 from antiphon.prompt.instance import smallest_instance
 from antiphon.prompt.prompt import ChatMessage, Prompt, Sampling
-from antiphon.prompt.thoughts import is_thought_prompt, thought_of
+from antiphon.prompt.thoughts import drop_past_thinking, is_thought_prompt, thought_of
 from antiphon.protocol.completions import RawPrompt
 from antiphon.protocol.json import encode, loads
 from antiphon.protocol.parts import Logprob
@@ -138,6 +140,10 @@ class ScriptedEngine(Engine):
 
     async def prepare(self, prompt: Prompt) -> PreparedTurn:
         """Count the prompt, raise the HTTP error that a directive asks for, and refuse schemas that cannot be met."""
+        keep = prompt.template_kwargs.get("preserve_thinking", prompt.template_defaults.get("preserve_thinking"))
+        if keep is False:
+            kept = drop_past_thinking(prompt.messages, OPEN_MARKER, CLOSE_MARKER)
+            prompt = msgspec.structs.replace(prompt, messages=kept)
         tokens = _count(prompt.messages)
         if tokens >= self._capabilities.context_length:
             raise ContextOverflowError(tokens, self._capabilities.context_length)

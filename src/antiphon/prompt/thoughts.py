@@ -1,13 +1,16 @@
-"""The prompt for a summary of a model's thinking. Pure."""
+"""Past thinking in prompts: what is left of it, and the prompt for a summary of it. Pure."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+
+import msgspec
 
 from antiphon.prompt.compaction import shorten
 from antiphon.prompt.prompt import ChatMessage, Prompt, Sampling
 
-__all__ = ["is_thought_prompt", "summary_prompt", "thought_of"]
+__all__ = ["drop_past_thinking", "is_thought_prompt", "summary_prompt", "thought_of"]
 
 INSTRUCTIONS = (
     "You sum up what an assistant thought before it answered. Say in {length}, in the language of the thoughts, what "
@@ -46,3 +49,29 @@ def is_thought_prompt(messages: Sequence[ChatMessage]) -> bool:
 def thought_of(messages: Sequence[ChatMessage]) -> str:
     """The thinking that such a prompt is about."""
     return messages[-1].text().removeprefix(_OPEN).removesuffix(_CLOSE)
+
+
+def drop_past_thinking(messages: Sequence[ChatMessage], open_marker: str, close_marker: str) -> list[ChatMessage]:
+    """The messages without the thinking of turns before the last user message, inline blocks too (M15).
+
+    What holds a tool's images is no message of a user in this sense.
+    """
+    last_user = max((place for place in range(len(messages)) if _asks(messages, place)), default=0)
+    block = re.compile(rf"{re.escape(open_marker)}.*?{re.escape(close_marker)}\s*", re.DOTALL)
+    result: list[ChatMessage] = []
+    for place, message in enumerate(messages):
+        if place < last_user and message.role == "assistant":
+            content = message.content
+            if isinstance(content, str):
+                # Behind the last closing marker each opening one would be searched for its end in vain.
+                end = content.rfind(close_marker) + len(close_marker) if close_marker in content else 0
+                end += len(content[end:]) - len(content[end:].lstrip()) if end else 0
+                content = block.sub("", content[:end]) + content[end:]
+            message = msgspec.structs.replace(message, reasoning="", content=content)
+        result.append(message)
+    return result
+
+
+def _asks(messages: Sequence[ChatMessage], place: int) -> bool:
+    message = messages[place]
+    return message.role == "user" and not (place and messages[place - 1].role == "tool" and not message.text())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -18,6 +19,13 @@ from antiphon.protocol.tools import AllowedTools, ToolChoice
 from antiphon.runtime.rules import LOGPROBS, check_choice, check_format, check_word
 
 __all__ = ["build_prompt", "prepare", "sampling_of"]
+
+
+_CONTEXTS: Mapping[str, Mapping[str, Any]] = {
+    "current_turn": {"preserve_thinking": False},
+    "all_turns": {"preserve_thinking": True},
+}
+"""What `reasoning.context` says of past thinking, as a variable of the template (M15); `auto` says nothing."""
 
 
 def build_prompt(
@@ -57,7 +65,7 @@ def build_prompt(
         reasoning_effort=request.reasoning.effort,
         thinking_budget=request.thinking_budget,
         template_kwargs=request.chat_template_kwargs,
-        template_defaults=engine.template_defaults,
+        template_defaults={**engine.template_defaults, **_CONTEXTS.get(request.reasoning.context or "", {})},
         media=frozenset[str]().union(*(part.media for part in parts)),
     )
 

@@ -13,10 +13,11 @@ import psutil
 import pytest
 
 from antiphon.engines.llamacpp import LlamaCppEngine
-from antiphon.engines.llamacpp.template import drop_past_thinking, template_variables
+from antiphon.engines.llamacpp.template import template_variables
 from antiphon.errors import ConfigurationError, ContextOverflowError, EngineError, InvalidRequestError
 from antiphon.machine.deltas import TextDelta
 from antiphon.prompt.prompt import ChatMessage, Prompt, Sampling, ToolCall
+from antiphon.prompt.thoughts import drop_past_thinking
 from antiphon.protocol.tools import FunctionTool
 from antiphon.settings import Settings
 from support.local_engine import (

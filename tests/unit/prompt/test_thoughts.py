@@ -1,11 +1,12 @@
-"""The prompt for a summary of thinking."""
+"""Past thinking that is dropped, and the prompt for a summary of thinking."""
 
 from __future__ import annotations
 
 import pytest
 
 from antiphon.prompt.compaction import is_summary_prompt
-from antiphon.prompt.thoughts import is_thought_prompt, summary_prompt, thought_of
+from antiphon.prompt.prompt import ChatMessage, ToolCall
+from antiphon.prompt.thoughts import drop_past_thinking, is_thought_prompt, summary_prompt, thought_of
 
 
 @pytest.mark.requirement("reasoning:summary:prompt")
@@ -30,3 +31,17 @@ def test_thinking_that_is_too_long_for_the_context_is_shortened():
     assert told.startswith("begin")
     assert told.endswith("end")
     assert summary_prompt("a b", 128, 100).messages
+
+
+@pytest.mark.requirement("reasoning:context", "engine:template:preserve-thinking")
+def test_images_of_a_tool_begin_no_turn_of_a_user():
+    image = {"type": "image_url", "image_url": {"url": "data:,"}}
+    old = ChatMessage("assistant", "A", reasoning="old")
+    call = ChatMessage("assistant", "", reasoning="new", tool_calls=(ToolCall("c", "f", "{}"),))
+    shown = [ChatMessage("tool", "O", tool_call_id="c"), ChatMessage("user", [image])]
+    kept = drop_past_thinking([ChatMessage("user", "U"), old, ChatMessage("user", "V"), call, *shown], "<t>", "</t>")
+    assert [message.reasoning for message in kept] == ["", "", "", "new", "", ""]
+    asked = [ChatMessage("user", "U"), call, *shown, ChatMessage("user", "V")]
+    assert not any(message.reasoning for message in drop_past_thinking(asked, "<t>", "</t>"))
+    seen = [ChatMessage("user", "U"), old, ChatMessage("user", [image])]
+    assert not any(message.reasoning for message in drop_past_thinking(seen, "<t>", "</t>"))

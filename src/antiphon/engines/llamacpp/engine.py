@@ -48,6 +48,7 @@ from antiphon.prompt.instructions import instructed
 from antiphon.prompt.lark import Lark
 from antiphon.prompt.normalize import arrangements, tool_forms
 from antiphon.prompt.prompt import ChatMessage, Prompt, Sampling
+from antiphon.prompt.thoughts import drop_past_thinking
 from antiphon.protocol.completions import RawPrompt
 from antiphon.settings import Settings
 
@@ -384,7 +385,7 @@ class LlamaCppEngine(Engine):
     async def _render(self, client: Client, prompt: Prompt) -> tuple[str, dict[str, Any]]:
         variables = self._variables(prompt)
         if variables.get("preserve_thinking") is False:
-            kept = template.drop_past_thinking(prompt.messages, *self._markers)
+            kept = drop_past_thinking(prompt.messages, *self._markers)
             prompt = msgspec.structs.replace(prompt, messages=kept)
         messages, tools = self._dialect.arrange(prompt)
         first: str | None = None

@@ -6,19 +6,15 @@ Rules M13 to M15: the effort as template variables, past reasoning as `reasoning
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from antiphon.machine.reasoning import CLOSE_MARKER, OPEN_MARKER
-from antiphon.prompt.prompt import ChatMessage
 
 __all__ = [
     "MARKER_PAIRS",
     "MOST_CANDIDATES",
     "complaint",
-    "drop_past_thinking",
     "reads_only_reasoning",
     "special_candidates",
     "template_variables",
@@ -90,24 +86,6 @@ def reads_only_reasoning(template: str) -> bool:
 def with_reasoning_content(template: str) -> str:
     """The template with that name replaced by `reasoning_content`."""
     return _REASONING.sub(lambda match: f"{match['before']}reasoning_content{match['after']}", template)
-
-
-def drop_past_thinking(messages: Sequence[ChatMessage], open_marker: str, close_marker: str) -> list[ChatMessage]:
-    """The messages without the thinking of turns before the last user message, inline blocks too (M15)."""
-    last_user = max((place for place, message in enumerate(messages) if message.role == "user"), default=0)
-    block = re.compile(rf"{re.escape(open_marker)}.*?{re.escape(close_marker)}\s*", re.DOTALL)
-    result: list[ChatMessage] = []
-    for place, message in enumerate(messages):
-        if place < last_user and message.role == "assistant":
-            content = message.content
-            if isinstance(content, str):
-                # Behind the last closing marker each opening one would be searched for its end in vain.
-                end = content.rfind(close_marker) + len(close_marker) if close_marker in content else 0
-                end += len(content[end:]) - len(content[end:].lstrip()) if end else 0
-                content = block.sub("", content[:end]) + content[end:]
-            message = msgspec.structs.replace(message, reasoning="", content=content)
-        result.append(message)
-    return result
 
 
 def complaint(message: str) -> str:
