@@ -93,6 +93,12 @@ def test_every_behaviour_that_is_built_has_a_test() -> None:
 
 
 @pytest.mark.requirement("project:manifest")
+@pytest.mark.parametrize("rule", range(1, 51))
+def test_every_rule_of_the_local_model_is_a_behaviour_that_is_built(rule: int) -> None:
+    assert [item.id for item in REQUIREMENTS if item.deferred is None and re.search(rf"\bM{rule}\b", item.source)]
+
+
+@pytest.mark.requirement("project:manifest")
 @pytest.mark.parametrize("file", parsed())
 def test_every_test_names_behaviours_of_the_manifest(file: str) -> None:
     module = parsed()[file]
