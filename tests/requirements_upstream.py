@@ -30,6 +30,11 @@ UPSTREAMS: tuple[Requirement, ...] = (
     ),
     R("upstream:request:choice", "issue 5, section 2", "A tool choice goes down in the terms of the upstream."),
     R("upstream:request:format", "issue 5, section 2", "An output format goes down in the terms of the upstream."),
+    R(
+        "upstream:request:form",
+        "issue 5, section 2",
+        "Where formats are enforced and calls are not, a forced one is one.",
+    ),
     R("upstream:request:held", "issue 5, section 2", "What is not enforced is held back until it was checked."),
     R("upstream:request:sampling", "M29", "Sampling goes down by the names of the upstream."),
     R("upstream:request:effort", "M13", "The effort goes down natively, and as variables of the chat template."),

@@ -280,6 +280,22 @@ def test_an_input_that_cannot_be_read_is_a_failure(arguments: str):
     assert caught.value.code == "invalid_tool_call"
 
 
+@pytest.mark.requirement("upstream:request:form")
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (['{"name":"get","argu', 'ments":{"a": 1}}'], [["call", "get", '{"a": 1}']]),
+        (['<think>so</think>{"name":"get"}'], [["thinking", "so"], ["call", "get", "{}"]]),
+        ([r'{"name":"patch","arguments":{"input":"a\n"}}'], [["custom", "patch", "a\n"]]),
+        (["I will not."], [["text", "I will not."]]),
+        ([], []),
+    ],
+)
+def test_a_call_that_is_a_format_is_read_as_a_call(texts: list[str], expected: list[Any]):
+    events = [*(chunk(content=text) for text in texts), chunk("stop"), "[DONE]"]
+    assert joined(decoded(events, Reading(1, TOOLS, form=True))) == [*expected, ["stop", "stop"]]
+
+
 @pytest.mark.requirement("upstream:end")
 @pytest.mark.parametrize(
     ("finish", "reason"),

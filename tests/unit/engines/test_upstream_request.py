@@ -89,8 +89,8 @@ LIMITED = {
         ("openai", ("required", ["f", "c"]), LIMITED, 3),
         ("vllm", ("required", ["f"]), NAMED, 1),
         ("vllm", ("required", ["f", "c"]), "required", 2),
-        ("llama-server", ("required", ["f"]), "required", 1),
-        ("ollama", ("required", ["f"]), None, 1),
+        ("llama-server", ("auto", ["f"]), None, 1),
+        ("sglang", ("required", ["f", "c"]), "required", 2),
         ("generic", ("auto", ["f"]), None, 1),
     ],
 )
@@ -98,6 +98,34 @@ def test_a_choice_goes_down_as_the_upstream_can_be_told(profile: str, choice: An
     found = body(profile, tools=TOOLS, choice=ResolvedChoice(*choice))
     assert found.get("tool_choice") == sent
     assert len(found["tools"]) == shown
+
+
+@pytest.mark.requirement("upstream:request:form")
+@pytest.mark.parametrize("profile", ["llama-server", "ollama"])
+def test_a_forced_call_is_a_format_where_only_formats_are_enforced(profile: str):
+    nested = {
+        "type": "object",
+        "properties": {"at": {"$ref": "#/$defs/place"}},
+        "$defs": {"place": {"type": "object", "properties": {"x": {"type": "number"}}}},
+    }
+    tools = [*TOOLS, FunctionTool("h", nested)]
+    found = body(profile, tools=tools, choice=ResolvedChoice("required", ("f", "c", "h")))
+    assert not {"tools", "tool_choice"} & found.keys()
+    schema = found["json_schema"] if profile == "llama-server" else found["response_format"]["json_schema"]["schema"]
+    assert [call["properties"]["name"] for call in schema["anyOf"]] == [{"const": name} for name in ("f", "c", "h")]
+    assert schema["anyOf"][0]["properties"]["arguments"]["properties"] == SCHEMA["properties"]
+    assert schema["anyOf"][1]["properties"]["arguments"]["required"] == ["input"]
+    assert schema["anyOf"][2]["properties"]["arguments"]["properties"]["at"] == {"$ref": "#/$defs/2_d0"}
+    assert set(schema["$defs"]) == {"2_d0"}
+    system, user = found["messages"]
+    assert user == {"role": "user", "content": "Hi"}
+    assert "You must call" in system["content"]
+    assert '"name":"h"' in system["content"]
+    one = body(
+        profile, tools=tools, choice=ResolvedChoice("required", ("f",)), messages=[ChatMessage("system", "Be."), *USER]
+    )
+    assert one["messages"][0]["content"].startswith("Be.\n\n")
+    assert "g" not in one["messages"][0]["content"].split('"name":')[1][:4]
 
 
 @pytest.mark.requirement("upstream:request:choice")

@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 
 from msgspec import Struct
 
+from antiphon.engines.upstream.callform import read_form
 from antiphon.engines.upstream.calls import LEGACY_INDEX, Call, Calls
 from antiphon.engines.upstream.usage import UsageCount
 from antiphon.engines.upstream.wire import DONE_EVENT, CallPiece, ChoicePiece, Chunk, LogprobPieces, Piece, decode_chunk
@@ -35,13 +36,15 @@ class Reading(Struct, frozen=True):
     """How a turn is to be read.
 
     `tools` are the tools that were declared, each with whether it is a custom one. `one_call` keeps the first call
-    only. `tags` says whether thinking may stand in the text, `primed` that the text begins inside it.
+    only. `form` says that the text is an object that says the call. `tags` says whether thinking may stand in the text,
+    `primed` that the text begins inside it.
     """
 
     input_tokens: int
     tools: Mapping[str, bool] = {}
     one_call: bool = False
     logprobs: bool = False
+    form: bool = False
     tags: bool = True
     primed: bool = False
     markers: tuple[str, str] = (OPEN_MARKER, CLOSE_MARKER)
@@ -64,6 +67,7 @@ class ChatDecoder:
         self._logprobs: list[Logprob] = []
         self._after_thinking = self._thought = False
         self._blank: str | None = ""
+        self._form: list[str] = []
         self._finish: str | None = None
         self.done = False
         """Whether the `Stop` was given."""
@@ -189,6 +193,9 @@ class ChatDecoder:
 
     def _text(self, text: str) -> None:
         """Text, but blank text only with what follows it: beside calls it says nothing."""
+        if self._reading.form:
+            self._form.append(text)
+            return
         if self._blank is not None:
             text, self._blank = self._blank + text, None
             if not text.strip():
@@ -249,6 +256,10 @@ class ChatDecoder:
         if self._blank and not self._begun:
             self._put(TextDelta(self._blank, self._with_logprobs()))
         stop = Stop(reason, self._usage.used())
+        form = "".join(self._form)
+        if form:
+            call = read_form(form, dict(self._reading.tools), cut=stop.cut)
+            self._waiting += [TextDelta(form)] if call is None else call
         while self._told is not None or self._waiting:
             if self._told is not None:
                 self._out += self._told.close(cut=stop.cut)

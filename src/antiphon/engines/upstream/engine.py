@@ -10,12 +10,14 @@ from typing import Any, Final
 from antiphon.engines.base import Capabilities, Engine, EventHook, PreparedTurn
 from antiphon.engines.checks.checker import Checker
 from antiphon.engines.checks.judge import Judge
+from antiphon.engines.upstream.callform import asked_as_form
 from antiphon.engines.upstream.client import UpstreamClient, UpstreamTarget
 from antiphon.engines.upstream.declared import check_declared
 from antiphon.engines.upstream.decoder import Reading
 from antiphon.engines.upstream.generation import ChatTurn, Upstream, generated
 from antiphon.engines.upstream.health import Health
 from antiphon.engines.upstream.profiles import Profile
+from antiphon.engines.upstream.request import called_by_form
 from antiphon.engines.upstream.usage import estimated_tokens
 from antiphon.engines.upstream.wire import Models
 from antiphon.errors import ContextOverflowError
@@ -99,7 +101,8 @@ class ChatEngine(Engine):
     async def prepare(self, prompt: Prompt) -> ChatTurn:
         """Check what is declared, and estimate the tokens; see `Engine.prepare` for what it raises."""
         await check_declared(self._checker, prompt)
-        tokens = _estimate(prompt)
+        form = called_by_form(prompt, self._profile)
+        tokens = _estimate(asked_as_form(prompt) if form else prompt)
         context = self._context or UNKNOWN_CONTEXT
         if tokens >= context:
             raise ContextOverflowError(tokens, context)
@@ -108,6 +111,7 @@ class ChatEngine(Engine):
             callable_tools(prompt),
             one_call=not prompt.parallel_tool_calls,
             logprobs=prompt.sampling.top_logprobs is not None and self._profile.logprobs,
+            form=form,
             tags=self._thinking != "none",
             primed=self._thinking == "primed",
         )
@@ -133,7 +137,9 @@ class ChatEngine(Engine):
 
 
 def _context_of(models: Models, name: str) -> int | None:
-    return next((model.context for model in models.data or () if model.id == name), None)
+    """The context of the model of that name; of the only one where a server has one whatever its name."""
+    listed = models.data or []
+    return next((model.context for model in listed if model.id == name or len(listed) == 1), None)
 
 
 def _estimate(prompt: Prompt) -> int:

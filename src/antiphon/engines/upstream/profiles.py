@@ -43,7 +43,8 @@ class Profile(Struct, frozen=True):
     output format: `response_format`, vLLM's `structured_outputs` or llama-server's `json_schema`. `choices` are the
     forms of `tool_choice` that it reads, beside `auto`. `fields` leads from the names of sampling here to its own; what
     is not in it is not sent. `efforts` are the efforts that `reasoning_effort` takes, None for any. `reasoning` is the
-    name under which an assistant message holds past thinking, None where it may hold none.
+    name under which an assistant message holds past thinking, None where it may hold none. `calls_as_form` says that
+    forced calls are asked for as a format, since formats are enforced and calls are not.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Profile(Struct, frozen=True):
     template_kwargs: bool = False
     reasoning: str | None = None
     strict: bool = False
+    calls_as_form: bool = False
     tool_names: bool = False
     logprobs: bool = True
 
@@ -105,6 +107,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             "llama-server",
             enforces=_FORMATS,
             formats="json_schema",
+            calls_as_form=True,
             choices=frozenset({"none", "required"}),
             fields=_same(*_COMMON, *_MORE, "repeat_penalty", *_LLAMA),
             template_kwargs=True,
@@ -114,6 +117,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
         Profile(
             "ollama",
             enforces=_FORMATS,
+            calls_as_form=True,
             choices=frozenset(),
             fields=_same("temperature", "top_p", "presence_penalty", "frequency_penalty", "seed", "stop"),
             efforts=_EFFORTS | {"none"},

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from antiphon.engines.upstream.callform import asked_as_form
 from antiphon.engines.upstream.profiles import Profile
 from antiphon.prompt.arguments import custom_format
 from antiphon.prompt.chat_messages import chat_messages
@@ -21,7 +22,7 @@ from antiphon.prompt.prompt import Prompt
 from antiphon.protocol.request import TextFormat
 from antiphon.protocol.tools import CustomTool, FunctionTool
 
-__all__ = ["Hold", "held_back", "judged", "request_body"]
+__all__ = ["Hold", "called_by_form", "held_back", "judged", "request_body"]
 
 _OFF: Final = frozenset({"none", "off", "disabled", "false", "0"})
 _RETRY_TEMPERATURE: Final = 0.7
@@ -59,9 +60,16 @@ def judged(prompt: Prompt) -> Prompt:
     return msgspec.structs.replace(prompt, messages=(), tools=tools)
 
 
+def called_by_form(prompt: Prompt, profile: Profile) -> bool:
+    """Whether a forced call is asked for as a format, so that the text of the answer is the call."""
+    return prompt.choice.mode == "required" and profile.calls_as_form
+
+
 def request_body(prompt: Prompt, profile: Profile, model: str, *, attempt: int = 0) -> dict[str, Any]:
     """The body of the request; `attempt` counts those whose answers were not what was asked for."""
-    if _loose(prompt, profile):
+    if called_by_form(prompt, profile):
+        prompt = asked_as_form(prompt)
+    elif _loose(prompt, profile):
         prompt = instructed(prompt)
     body: dict[str, Any] = {
         "model": model,
