@@ -1060,6 +1060,7 @@ PROJECT: tuple[Requirement, ...] = (
     R("project:docstrings", "issue 2", "Every public name of src says what it is."),
     R("project:settings", "issue 2", "Every setting says what it is."),
     R("project:pickle", "issue 2", "Nothing in src reads or writes pickles."),
+    R("project:templates", "faults B3 2", "Nothing in src renders templates or runs text as code."),
     R("project:manifest", "issue 2", "Every behaviour has a test or a reason, and every test names its behaviours."),
     R("project:reference", "issue 2", "The reference pages and the README's table are what the generator makes."),
     R("project:readme", "issue 2", "The README's snippets run as they are written."),
@@ -2691,6 +2692,8 @@ MEDIA: tuple[Requirement, ...] = (
     R("media:document:any-model", "M18", "Every local model reads documents; images need a projector."),
     R("media:refused", "M18", "What cannot be read is a 400 with OpenAI's code and the place of the part."),
     R("media:limits", "faults B2 15", "Bytes and counts of media are held before anything is decoded."),
+    R("media:room", "faults B3 16", "What all requests hold of media together is bounded; beyond it is a 503."),
+    R("media:pieces", "faults B2 14", "Large media are read and written in pieces, between which others go on."),
     R("media:outbound", "faults B2 17", "URLs of media are asked by the guarded client only; a failure is a 400."),
 )
 
@@ -2725,6 +2728,7 @@ FLORENCE: tuple[Requirement, ...] = (
 ATTACKS: tuple[Requirement, ...] = (
     R("attacks:schema", "faults B2 16, B3 11, 13", "A hostile schema is refused or answered within two seconds."),
     R("attacks:grammar", "faults B2 16, B3 9, 10", "A hostile grammar of a tool ends neither engine nor server."),
+    R("attacks:tools", "faults B3 13", "Whatever stands as parameters, format or grammar is bound or is a 400."),
     R("attacks:template", "faults B3 1, 3, 4", "No template reaches the system, and no field is a template."),
     R(
         "attacks:number",
@@ -2807,6 +2811,7 @@ TEMPLATES: tuple[Requirement, ...] = (
         "faults B3 7",
         "Templates are found in a model file, and what it says of itself is not trusted.",
     ),
+    R("engine:load:lies", "faults B3 7", "A model file that lies about its sizes is refused, and harms nothing."),
     R("template:file", "faults B3 4", "A model gets another chat template by --chat-template-file or its settings."),
     R("template:serving", "faults B3 4", "A template that loops over one conversation holds up no other request."),
 )

@@ -259,6 +259,27 @@ BODIES: dict[str, tuple[type[msgspec.Struct], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.requirement("attacks:template")
+@pytest.mark.parametrize("field", ["messages", "chat_template", "chat_template_kwargs", "user", "prompt"])
+def test_no_field_of_a_chat_is_a_template(server: RunningServer, tmp_path: Path, field: str) -> None:
+    made = tmp_path / "made"
+    attack = f"{{{{ cycler.__init__.__globals__.os.popen('touch {made}').read() }}}}{{{{ 7 * 191 }}}}"
+    given: dict[str, Any] = {
+        "messages": [{"role": "user", "content": attack}],
+        "chat_template_kwargs": {"a": attack, "chat_template": attack},
+    }
+    route, plain = "/chat/completions", {**BODIES["/chat/completions"][1], "temperature": 0}
+    if field == "prompt":
+        route, plain = "/completions", {**BODIES["/completions"][1], "temperature": 0}
+    with client(server) as asking:
+        usual = asking.post(route, json=plain).json()
+        answer = asking.post(route, json={**plain, field: given.get(field, attack)})
+    assert not made.exists()
+    assert answer.status_code == 200, answer.text[:500]
+    if field not in ("messages", "prompt"):
+        assert answer.json()["usage"]["prompt_tokens"] == usual["usage"]["prompt_tokens"]
+
+
 def kinds(annotation: Any) -> set[type]:
     """The types of numbers that a field may have by itself."""
     if annotation in (int, float):

@@ -74,3 +74,16 @@ def test_nothing_reads_or_writes_pickles(module: str) -> None:
             assert not forbidden & {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert (node.module or "").partition(".")[0] not in forbidden
+
+
+@pytest.mark.requirement("project:templates")
+@pytest.mark.parametrize("module", modules())
+def test_nothing_renders_templates_or_runs_text(module: str) -> None:
+    rendering = {"jinja2", "mako", "chameleon", "code", "codeop"}
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Import):
+            assert not rendering & {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert (node.module or "").partition(".")[0] not in rendering
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id not in {"eval", "exec", "compile", "__import__"}

@@ -23,7 +23,7 @@ from antiphon.engines.llamacpp.diagnosis import check_model_file, without_paths
 from antiphon.engines.llamacpp.generation import Generation, LlamaTurn, Means
 from antiphon.engines.llamacpp.identity import fingerprint
 from antiphon.engines.llamacpp.media import inline_media, kinds, marked
-from antiphon.engines.llamacpp.memory import available_memory, fitting_context, read_header
+from antiphon.engines.llamacpp.memory import Header, available_memory, check_context, fitting_context, read_header
 from antiphon.engines.llamacpp.pool import TokenPool
 from antiphon.engines.llamacpp.probe import Probe
 from antiphon.engines.llamacpp.process import Child, ChildConfig, Supervisor
@@ -161,8 +161,10 @@ class LlamaCppEngine(Engine):
             raise ConfigurationError(f"The projector {self._mmproj} cannot be loaded: {fault}.")
         try:
             await try_templates(self._path, self._chat_template, patience=self._settings.load_timeout)
+            header = await asyncio.to_thread(read_header, self._path)
+            check_context(header)
             if self._settings.context_length is None:
-                await self._fit_context()
+                await self._fit_context(header)
             await self._supervisor.start()
             # A life that died over its first grammar is followed by another one.
             await self._supervisor.wait(self._settings.load_timeout)
@@ -360,8 +362,7 @@ class LlamaCppEngine(Engine):
             sampled=drawn,
         )
 
-    async def _fit_context(self) -> None:
-        header = await asyncio.to_thread(read_header, self._path)
+    async def _fit_context(self, header: Header) -> None:
         size = (await asyncio.to_thread(self._path.stat)).st_size
         fitting = fitting_context(header, size, available_memory())
         if fitting is not None:

@@ -11,13 +11,18 @@ import struct
 from pathlib import Path
 from typing import BinaryIO, Final
 
-__all__ = ["Header", "available_memory", "fitting_context", "memory_kills", "read_header"]
+from antiphon.errors import ConfigurationError
+
+__all__ = ["Header", "available_memory", "check_context", "fitting_context", "memory_kills", "read_header"]
 
 Header = dict[str, int | str | list[int]]
 """The header's values by key: numbers, text and lists of numbers; others are left out."""
 
 SHORTEST: Final = 4096
 """The context, in tokens, that is always tried."""
+
+LONGEST: Final = 2**24
+"""Tokens of context beyond what any model has."""
 
 _SCALARS: Final = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _TEXT, _ARRAY = 8, 9
@@ -99,6 +104,18 @@ def fitting_context(header: Header, file_bytes: int, memory: int) -> int | None:
     fitting = max(0, memory - model_bytes) // 2 // token_bytes
     fitting = max(SHORTEST, fitting - fitting % _GRANULE)
     return None if fitting >= own else fitting
+
+
+def check_context(header: Header) -> None:
+    """Refuse a file that lies about its context: it would be given all the memory that there is, or llama.cpp would
+    count below zero (faults B3 7).
+
+    Raises:
+        ConfigurationError: no model has a context as long as that.
+    """
+    own = header.get(f"{header.get('general.architecture')}.context_length")
+    if isinstance(own, int) and own > LONGEST:
+        raise ConfigurationError(f"it claims a context of {own} tokens, which no model has")
 
 
 def available_memory() -> int:
