@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from antiphon.engines.llamacpp.template import template_variables
+from antiphon.engines.llamacpp.template import MARKER_PAIRS, template_variables, thinking_markers
+from antiphon.machine.deltas import ReasoningDelta, TextDelta
 from support.local_engine import ask, running
 
 SHOW = "[{{ enable_thinking }}|{{ reasoning_effort }}|{{ preserve_thinking }}]"
@@ -60,3 +61,17 @@ def test_a_template_that_reads_thinking_is_told_by_that_name_too(
 def test_without_any_word_past_thinking_is_kept() -> None:
     assert template_variables(SHOW, None, {}, {}) == {"preserve_thinking": True}
     assert template_variables(SHOW, None, {}, {"x": 1}) == {"preserve_thinking": True, "x": 1}
+
+
+@pytest.mark.requirement("engine:reasoning")
+@pytest.mark.parametrize("pair", MARKER_PAIRS)
+async def test_thinking_is_known_by_the_markers_of_its_family(tiny: Callable[..., Path], pair: tuple[str, str]) -> None:
+    begin, end = pair
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}{# " + f"{begin} {end}" + " #}"
+    assert thinking_markers(template) == pair
+    primed = template + begin
+    async with running(tiny(template=primed)) as engine:
+        turn = await engine.prepare(ask("x"))
+        splitter = engine._dialect.splitter(engine._markers, primed=turn.primed)
+        told = [*splitter.feed(f"so{end}\n\nA."), *splitter.finish()]
+    assert [(type(delta), delta.text) for delta in told] == [(ReasoningDelta, "so"), (TextDelta, "A.")]

@@ -32,8 +32,11 @@ MARKER_PAIRS: tuple[tuple[str, str], ...] = (
     ("[THINK]", "[/THINK]"),
     ("<seed:think>", "</seed:think>"),
     ("<|channel>thought", "<channel|>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<|inner_prefix|>", "<|inner_suffix|>"),
+    ("<thought>", "</thought>"),
 )
-"""The markers of thinking that are known, the usual ones first."""
+"""The markers of thinking that are known, the usual ones first; the last three are of Command A, Apertus and EXAONE."""
 
 MOST_CANDIDATES = 512
 """No template has as many special tokens; each costs two calls at the start."""
