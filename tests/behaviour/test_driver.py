@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from antiphon.client.chunks import ContentChunk, ThinkingChunk
-from antiphon.client.client import AsyncClient, Client
+from antiphon.client.client import AsyncClient, Client, Limits
 from antiphon.client.context import Context, tool_result, user
-from antiphon.client.errors import DriverError, EndpointError
+from antiphon.client.errors import DriverError, EndpointError, StreamCutError, TransportError
 from antiphon.client.profiles import ANTIPHON
 from antiphon.client.response import Response
 from antiphon.http.app import create_app
@@ -171,6 +171,44 @@ async def test_the_asynchronous_client_asks_an_application_in_this_process() -> 
                 await client.retrieve(answer.response_id or "")
             running = await client.start("!SLOW 20\n!COUNT 1000")
             assert (await client.cancel(running.response_id or "")).status == "cancelled"
+
+
+@requirement("driver:in-process", "driver:cancel")
+async def test_its_answers_come_as_they_are_sent_and_end_when_they_are_left() -> None:
+    async with inprocess_app() as served:
+        application = create_app(served.service)
+        async with AsyncClient(provider=ANTIPHON, model="scripted", app=application, resume=False) as client:
+            async with client.stream("!SLOW 20\n!COUNT 1000") as stream:
+                await anext(stream)
+            name = stream.response_id or ""
+            with anyio.fail_after(5):
+                while (await client.retrieve(name)).status != "cancelled":
+                    await anyio.sleep(0.01)
+            assert (await client.respond("!COUNT 300")).text.endswith(" 300")
+            async with client.stream("!COUNT 300") as stream:
+                assert (await stream.response()).text.endswith(" 300")
+        async with AsyncClient(provider=ANTIPHON, model="scripted", app=application) as client:
+            running = client.stream("!SLOW 20\n!COUNT 1000")
+            await anext(running)
+        # The client is gone, and with it what it had asked for is left.
+        with pytest.raises(DriverError, match="async with"):
+            await AsyncClient(provider=ANTIPHON, app=application).respond("hi")
+
+
+@requirement("driver:in-process")
+async def test_an_application_that_fails_is_told() -> None:
+    async def silent(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+
+    async def broken(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+        await send({"type": "http.response.body", "body": b": hi\n\n", "more_body": True})
+        raise RuntimeError("inside")
+
+    for application in (silent, broken):
+        async with AsyncClient("http://host/v1", app=application, limits=Limits(max_retries=0)) as client:
+            with pytest.raises((TransportError, StreamCutError)):
+                await client.stream("hi").response()
 
 
 @requirement("driver:profiles")

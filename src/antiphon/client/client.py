@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
@@ -14,6 +14,7 @@ from antiphon.client.connection import CONNECT_SECONDS, AsyncConnection, Connect
 from antiphon.client.driver import Driver, StreamCall
 from antiphon.client.encode import Conversation
 from antiphon.client.errors import DriverError, TransportError
+from antiphon.client.inprocess import Application, ApplicationTransport
 from antiphon.client.options import Options
 from antiphon.client.profiles import Profile, find_profile, guess_profile
 from antiphon.client.request import Request
@@ -250,7 +251,8 @@ class Client:
 class AsyncClient:
     """Asks one endpoint asynchronously, on asyncio or trio; all else is as with `Client`.
 
-    `app` is an ASGI application that is asked instead of a server, in this process.
+    `app` is an ASGI application that is asked instead of a server, in this process; the client is then used with
+    `async with`.
 
     Raises:
         DriverError: nobody knows where to ask, or what provider that is.
@@ -268,7 +270,7 @@ class AsyncClient:
         resume: bool = True,
         repair_json: bool = False,
         http: httpx2.AsyncClient | None = None,
-        app: Callable[..., Any] | None = None,
+        app: Application | None = None,
     ) -> None:
         self._endpoint = _Endpoint(
             base_url,
@@ -281,7 +283,7 @@ class AsyncClient:
             repair_json=repair_json,
         )
         self._own = http is None
-        transport = httpx2.ASGITransport(app) if app is not None else None
+        transport = ApplicationTransport(app) if app is not None else None
         self._http = http or httpx2.AsyncClient(timeout=self._endpoint.timeout, transport=transport)
 
     @property
@@ -361,12 +363,15 @@ class AsyncClient:
             await self._http.aclose()
 
     async def __aenter__(self) -> Self:
+        if self._own:
+            await self._http.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        await self.close()
+        if self._own:
+            await self._http.__aexit__(kind, error, at)
 
     async def _play(self, steps: Steps[T]) -> T:
         player = Player(steps)
