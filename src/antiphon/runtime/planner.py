@@ -206,15 +206,7 @@ class Planner:
         turn, compaction = await self._turn(scope, request, reading, prompt, earlier)
         store = self.store if request.store or request.background else None
         parent_id, earlier_rows = await self._chained_to(scope, request, parent, store)
-        response = begun or open_response(
-            request,
-            stored=store is not None and request.store,
-            response_id=new_id("resp"),
-            model=reading.model,
-            created_at=int(time.time()),
-            conversation=conversation_id(request),
-            title=(reading.title or title(reading.own)) if request.store and store is not None else None,
-        )
+        response = begun or _opened(request, reading, stored=store is not None and request.store)
         return RunPlan(
             scope=scope,
             engine=engine,
@@ -340,6 +332,19 @@ async def wait_ready(engine: Engine, patience: float = RESTART_PATIENCE) -> None
     """
     if not engine.ready and not await engine.wait_ready(patience):
         raise EngineUnavailableError("The model is being loaded. Please try again later.", retry_after=2.0)
+
+
+def _opened(request: CreateResponse, reading: Reading, *, stored: bool) -> Response:
+    """The response of a request before anything of it is generated."""
+    return open_response(
+        request,
+        stored=stored,
+        response_id=new_id("resp"),
+        model=reading.model,
+        created_at=int(time.time()),
+        conversation=conversation_id(request),
+        title=(reading.title or title(reading.own)) if stored else None,
+    )
 
 
 def _template_instructions(request: CreateResponse) -> bytes:

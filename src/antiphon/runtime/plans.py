@@ -32,8 +32,8 @@ class RunPlan(Struct):
     ends; `resume` is what another server needs to run it, and `keep_seconds` how long a temporary one is kept. `seal`
     makes `encrypted_content` of thinking. `compaction` is done before the turn, or instead of it. `rounds` make the
     turns after the first one, of the history `parts`, where tools run here; `summary_tokens` is the most that a summary
-    of thinking may have, where one is asked for. `diffs` and
-    `logprobs` say which events and fields were asked for.
+    of thinking may have, where one is asked for. `diffs` and `logprobs` say
+    which events and fields were asked for.
     """
 
     scope: Scope
