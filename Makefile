@@ -24,7 +24,7 @@ test: setup
 # Tests with many answers of real and random models, family by family (about 10 minutes).
 heavy: setup
 	ANTIPHON_HEAVY=1 $(BIN)/python -m pytest tests/unit/engines tests/behaviour/test_dialect_chains.py \
-		tests/clients/test_real_forced.py $(ARGS)
+		tests/clients/test_real_forced.py tests/clients/test_real_upstream.py $(ARGS)
 
 check: setup
 	$(BIN)/ruff format --check .
@@ -74,6 +74,15 @@ $(FLORENCE)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(FLORENCE)
 	$(FLORENCE)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 --editable '.[vision]' \
 		|| { echo "make florence: torch could not be installed; it needs a package index that has it." >&2; exit 1; }
+	@touch $@
+
+# instructor on the scripted and the default model, in an environment of its own: its pins are not ours (3 minutes).
+instructor: setup $(VENV)/instructor/.installed
+	$(BIN)/python -m tests.instructor_flows $(ARGS)
+
+$(VENV)/instructor/.installed: tests/instructor_flows/requirements.txt
+	$(PYTHON) -m venv $(VENV)/instructor
+	$(VENV)/instructor/bin/python -m pip install --quiet --disable-pip-version-check -r tests/instructor_flows/requirements.txt
 	@touch $@
 
 # What the tests of JavaScript clients need; without them those tests are skipped.

@@ -31,6 +31,7 @@ _TOKENS: Final = 8
 
 _TOKENS_AN_ITEM: Final = 64
 _TOKENS_A_SHORT_ITEM: Final = 8
+_TOKENS_A_MEMBER: Final = 24
 _TOKENS_A_LEVEL: Final = 64
 _LEAST_UNITS: Final = 16
 _LEAST_ITEMS: Final = 2
@@ -76,7 +77,8 @@ def narrowed(schema: Mapping[str, Any], room: int | None) -> Schema:
     # A value of which nothing is said is one, however many definitions it takes to say how deep it may go.
     strings -= max(0, sum(name.startswith("any") for name in given.get("$defs", ())) - 1)
     units = (room - _TOKENS_AROUND) * _UNITS // _TOKENS // max(1, strings)
-    return _narrow(leveled(given, _levels(room)), _Ends(units, max(_LEAST_ITEMS, room // _TOKENS_AN_ITEM), shared=True))
+    items = max(_LEAST_ITEMS, room // _TOKENS_AN_ITEM)
+    return _narrow(leveled(given, _levels(room)), _Ends(units, items, items, shared=True))
 
 
 def ended(schema: Mapping[str, Any], room: int | None) -> Schema:
@@ -88,7 +90,8 @@ def ended(schema: Mapping[str, Any], room: int | None) -> Schema:
     if room is None or room >= LITTLE_ROOM or any(meets_others(node) for node in _nodes(given)):
         return given
     items = max(_LEAST_ITEMS, room // _TOKENS_A_SHORT_ITEM)
-    return _narrow(leveled(given, _levels(room)), _Ends(room - _TOKENS_AROUND, items, shared=False))
+    members = max(_LEAST_ITEMS, room // _TOKENS_A_MEMBER)
+    return _narrow(leveled(given, _levels(room)), _Ends(room - _TOKENS_AROUND, items, members, shared=False))
 
 
 def leveled(schema: Schema, levels: int) -> Schema:
@@ -150,10 +153,11 @@ def _renamed(node: Any, renamed: Callable[[str], str | None]) -> Any:
 
 
 class _Ends(Struct, frozen=True):
-    """What each open string, and each open array or map, may take; `shared` says that the items share it."""
+    """What each open string, array or map may take; `shared` says that the items share it."""
 
     units: int
     items: int
+    members: int
     shared: bool
 
 
@@ -198,10 +202,7 @@ def _narrow(node: Schema, ends: _Ends) -> Schema:
     if array:
         made["maxItems"] = max(ends.items, node.get("minItems", 0), len(node.get("prefixItems", ())))
     if mapping:
-        # A member takes more than an item: it has a name.
-        made["maxProperties"] = max(
-            _LEAST_ITEMS, ends.items if ends.shared else ends.items // 2, node.get("minProperties", 0)
-        )
+        made["maxProperties"] = max(ends.members, node.get("minProperties", 0))
     return made | _end_of_number(node)
 
 

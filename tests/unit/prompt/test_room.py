@@ -127,6 +127,7 @@ def test_long_texts_and_lists_of_a_format_are_kept_whole() -> None:
     schema = {"type": "object", "properties": {name: {"type": "string"} for name in "abc"}}
     assert ended(schema, 400)["properties"]["c"] == {"type": "string", "pattern": units(352)}
     assert ended({"type": "array", "items": {"type": "null"}}, 400)["maxItems"] == 50
+    assert ended({"type": "object", "additionalProperties": {"type": "null"}}, 400)["maxProperties"] == 16
     anything = ended(express({"properties": {"a": {}}}).schema, 400)
     assert anything["properties"]["a"] == {"$ref": "#/$defs/any2"}
     assert ended(schema, 1024) == ended(schema, None) == schema

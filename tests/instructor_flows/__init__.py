@@ -1,0 +1,1 @@
+"""Runs of `instructor`, whose pins are not those of the other tests."""
