@@ -8,6 +8,8 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from antiphon.client.chunks import ContentChunk, ThinkingChunk
 from antiphon.client.client import AsyncClient, Client, Limits
@@ -69,6 +71,42 @@ def test_streamed_whole_and_stored_are_the_same(client: Client, words: str, back
     assert "".join(chunk.text for chunk in chunks if isinstance(chunk, ThinkingChunk)) == streamed.thinking
     if words != "!STREAMERR":
         assert without_names(client.respond(words, tools=[LOOK])) == without_names(streamed)
+
+
+ITEMS = [
+    {"type": "web_search_call", "status": "completed", "action": {"type": "search", "query": "q"}},
+    {"type": "file_search_call", "status": "completed", "queries": ["q"], "results": None},
+    {"type": "code_interpreter_call", "status": "completed", "code": "1", "container_id": "c", "outputs": []},
+    {"type": "acme:thing", "status": "completed", "of": "theirs"},
+]
+words = st.lists(st.text('ab ü\U0001f600.,"', min_size=1, max_size=8), min_size=1, max_size=4).map(" ".join)
+lines = st.one_of(
+    words.map(lambda text: f"!TEXT {text}"),
+    words.map(lambda text: f"!REASON {text}"),
+    words.map(lambda text: "!CALL look " + msgspec.json.encode({"at": text}).decode()),
+    words.map(lambda text: f"!CUSTOM patch {text}"),
+    st.sampled_from(ITEMS).map(lambda item: "!ITEM " + msgspec.json.encode(item).decode()),
+    st.integers(1, 30).map(lambda number: f"!COUNT {number}"),
+    st.sampled_from(["!REFUSE", "!INCOMPLETE", "!FAIL"]),
+)
+programs = st.lists(lines, min_size=1, max_size=6).map("\n".join)
+
+
+@requirement("driver:streams", "driver:requests", "driver:sessions")
+@settings(max_examples=30)
+@given(programs)
+def test_of_any_program_streamed_whole_stored_and_over_a_socket_are_the_same(
+    scripted_server: str, program: str
+) -> None:
+    tools = [LOOK, {"type": "custom", "name": "patch"}]
+    with Client(scripted_server, provider="antiphon", model="scripted") as client, client.session() as session:
+        with client.stream(program, tools=tools) as stream:
+            streamed = stream.response()
+        assert client.retrieve(streamed.response_id or "") == streamed
+        over_socket = session.respond(program, tools=tools)
+        assert client.retrieve(over_socket.response_id or "") == over_socket
+        whole = client.respond(program, tools=tools)
+        assert without_names(whole) == without_names(streamed) == without_names(over_socket)
 
 
 @requirement("driver:E19", "driver:E10")
