@@ -2783,6 +2783,11 @@ RULES: tuple[Requirement, ...] = (
         "responses-api 2",
         "`reasoning.context` says whether the thinking of earlier turns is told: `current_turn` leaves it out.",
     ),
+    R(
+        "settings:tool-dialect",
+        "issue 4, section 1",
+        "A setting names the form of a model's calls in place of its template.",
+    ),
     R("api:cors", "operations C9", "Web pages of the origins that a setting names may ask, and no others."),
     R(
         "subset:M44",
@@ -2814,6 +2819,7 @@ TEMPLATES: tuple[Requirement, ...] = (
     R("engine:load:lies", "faults B3 7", "A model file that lies about its sizes is refused, and harms nothing."),
     R("template:file", "faults B3 4", "A model gets another chat template by --chat-template-file or its settings."),
     R("template:serving", "faults B3 4", "A template that loops over one conversation holds up no other request."),
+    R("template:serving:memory", "faults B3 4", "A template that eats memory over one conversation is stopped."),
 )
 
 REQUIREMENTS: tuple[Requirement, ...] = (

@@ -34,8 +34,8 @@ class ModelConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """A `[[models]]` table of the configuration file: `path` (as for `--model`) and its names.
 
     An `embedding` model turns texts into vectors and generates nothing. `chat_template_kwargs` are variables for its
-    chat template, and `chat_template_file` holds another one. `mmproj` is the GGUF file of the projector through which
-    it reads images or audio.
+    chat template, and `chat_template_file` holds another one. `tool_dialect` names the form in which it writes calls.
+    `mmproj` is the GGUF file of the projector through which it reads images or audio.
 
     `engine` is `llamacpp`, `scripted` or `chat`; by default `path` and `base_url` say which. A `chat` model runs
     elsewhere: `base_url` is where, up to its `/v1`, `upstream_model` its name there, and `profile` what kind of server
@@ -50,6 +50,7 @@ class ModelConfig(Struct, frozen=True, forbid_unknown_fields=True):
     embedding: bool = False
     chat_template_kwargs: dict[str, Any] = {}
     chat_template_file: str | None = None
+    tool_dialect: str | None = None
     mmproj: str | None = None
     engine: str | None = None
     base_url: str | None = None
@@ -327,6 +328,13 @@ class Settings(Struct, frozen=True, kw_only=True):
     ] = -1
     chat_template_file: Annotated[
         str | None, Doc(description="File with the chat template that the model of --model gets instead of its own.")
+    ] = None
+    tool_dialect: Annotated[
+        str | None,
+        Doc(
+            description="Form in which the model of --model writes its calls, such as 'hermes' or 'generic'; by "
+            "default its chat template decides."
+        ),
     ] = None
     chat_template_kwargs: Annotated[
         str | None,

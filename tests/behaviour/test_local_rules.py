@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
+from antiphon.engines.registry import build_registry
+from antiphon.errors import ConfigurationError
+from antiphon.prompt.prompt import ChatMessage, Prompt
+from antiphon.protocol.tools import FunctionTool
 from antiphon.runtime.keys import new_key
 from antiphon.runtime.limits import KeyRules
-from antiphon.settings import Settings
+from antiphon.settings import ModelConfig, Settings
 from support import tiny_gguf
 from support.inprocess import InProcess, inprocess_app, sse_events
 
@@ -158,3 +162,20 @@ async def test_thinking_of_a_tool_loop_is_of_the_current_turn(api: InProcess) ->
     prompt = (await api.create(asked, reasoning={"context": "current_turn"}))["output_text"]
     assert "a thought of now" in prompt
     assert "an older thought" not in prompt
+
+
+@requirement("settings:tool-dialect")
+async def test_a_setting_names_the_form_of_a_models_calls(tmp_path: Path) -> None:
+    path = str(tiny_gguf.build(tmp_path, template=tiny_gguf.HERMES))
+    for settings in (
+        Settings(model=(path,), tool_dialect="generic", threads=1),
+        Settings(models=(ModelConfig(path=path, tool_dialect="generic"),), threads=1),
+    ):
+        async with inprocess_app(settings=settings) as api:
+            (engine,) = api.service.registry.engines
+            turn = await engine.prepare(Prompt([ChatMessage("user", "Hi.")], tools=[FunctionTool(name="f")]))
+            assert "You can call these tools" in turn.rendered
+    with pytest.raises(ConfigurationError, match=r"no tool-call dialect 'klingon'.* hermes"):
+        build_registry(Settings(model=(path,), tool_dialect="klingon"))
+    with pytest.raises(ConfigurationError, match="--tool-dialect"):
+        build_registry(Settings(model=("scripted", path), tool_dialect="hermes"))

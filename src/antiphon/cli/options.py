@@ -56,6 +56,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "render_timeout",
         "vision_timeout",
         "chat_template_file",
+        "tool_dialect",
         "chat_template_kwargs",
         "reasoning_budget",
         "scripted_context_length",

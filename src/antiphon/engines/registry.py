@@ -156,8 +156,8 @@ def build_registry(settings: Settings, on_event: EventHook | None = None) -> Reg
         ConfigurationError: a model file is missing, a name is taken twice, or an alias names no model.
     """
     named = settings.model if settings.model or settings.models else (DEFAULT_MODEL,)
-    mmproj, template = settings.mmproj, settings.chat_template_file
-    for field, value in (("mmproj", mmproj), ("chat_template_file", template)):
+    own = {field: getattr(settings, field) for field in ("mmproj", "chat_template_file", "tool_dialect")}
+    for field, value in own.items():
         if value is not None and len(named) != 1:
             flag = field.replace("_", "-")
             raise ConfigurationError(
@@ -165,7 +165,7 @@ def build_registry(settings: Settings, on_event: EventHook | None = None) -> Reg
             )
     configured = [
         *settings.models,
-        *(ModelConfig(path=path, mmproj=mmproj, chat_template_file=template) for path in named),
+        *(ModelConfig(path=path, **own) for path in named),
     ]
     if settings.embedding_model is not None:
         configured.append(ModelConfig(path=settings.embedding_model, embedding=True))
@@ -264,7 +264,15 @@ def _model(config: ModelConfig, settings: Settings, on_event: EventHook | None) 
         return LlamaCppEmbedder(path, settings, name=config.name, on_event=on_event)
     mmproj = None if config.mmproj is None else Path(config.mmproj).expanduser()
     template = "" if config.chat_template_file is None else _template(Path(config.chat_template_file).expanduser())
-    return LlamaCppEngine(path, settings, name=config.name, chat_template=template, mmproj=mmproj, on_event=on_event)
+    return LlamaCppEngine(
+        path,
+        settings,
+        name=config.name,
+        dialect=config.tool_dialect,
+        chat_template=template,
+        mmproj=mmproj,
+        on_event=on_event,
+    )
 
 
 def _template(path: Path) -> str:
