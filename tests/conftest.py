@@ -19,6 +19,7 @@ from support.server import RunningServer, running_server
 HEAVY = [
     "behaviour/test_dialect_chains.py",
     "clients/test_real_forced.py",
+    "clients/test_real_upstream.py",
     "unit/engines/test_llamacpp_dialects.py",
     "unit/engines/test_llamacpp_bound.py",
     "unit/engines/test_llamacpp_bound_checks.py",

@@ -74,6 +74,7 @@ UPSTREAMS: tuple[Requirement, ...] = (
         "issue 5, section 3",
         "A `[[models]]` table names an upstream, its kind and where its key is.",
     ),
+    R("upstream:real", "issue 5, must show 4", "llama-server is an upstream: chains, forms, calls, log probabilities."),
     R("upstream:words", "faults B3 17", "An upstream's words are told without addresses, paths and keys, and bounded."),
     R(
         "machine:content-filter",

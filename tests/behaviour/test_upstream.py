@@ -14,9 +14,21 @@ import pytest
 from antiphon.engines.upstream import generation
 from antiphon.settings import ModelConfig, Settings
 from support.inprocess import InProcess, inprocess_app, sse_events
-from support.upstream import Exchange, FakeUpstream, fake_upstream, said
+from support.upstream import (
+    FAULTS,
+    KEY,
+    Exchange,
+    FakeUpstream,
+    dies,
+    dies_in_a_chunk,
+    error_in_a_200,
+    fake_upstream,
+    half_a_frame,
+    hangs_up,
+    said,
+    stalls,
+)
 
-KEY = "the-key-of-the-upstream"
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
 TOOL = {"type": "function", "name": "f", "parameters": SCHEMA}
 FORMAT = {"format": {"type": "json_schema", "name": "n", "schema": SCHEMA}}
@@ -103,105 +115,6 @@ async def test_what_a_filter_cut_is_an_incomplete_response(fake: FakeUpstream):
     assert response["status"] == "incomplete"
     assert response["incomplete_details"] == {"reason": "content_filter"}
     assert chat.json()["choices"][0]["finish_reason"] == "content_filter"
-
-
-async def dies(exchange: Exchange) -> None:
-    await exchange.head()
-    await exchange.events({"choices": [{"delta": {"content": "Half"}}]})
-    exchange.abort()
-
-
-async def dies_in_a_chunk(exchange: Exchange) -> None:
-    await exchange.head(extra="transfer-encoding: chunked\r\n")
-    frame = b'data: {"choices":[{"delta":{"content":"Half"}}]}\n\n'
-    await exchange.raw(b"%x\r\n%b\r\n5\r\nda" % (len(frame), frame))
-    exchange.abort()
-
-
-async def half_a_frame(exchange: Exchange) -> None:
-    await exchange.head()
-    await exchange.events({"choices": [{"delta": {"content": "Half"}}]})
-    await exchange.raw(b'data: {"choices":[{"del')
-
-
-async def stalls(exchange: Exchange) -> None:
-    await exchange.head()
-    await exchange.events({"choices": [{"delta": {"content": "Half"}}]})
-    await exchange.gone.wait()
-
-
-async def never_answers(exchange: Exchange) -> None:
-    await exchange.gone.wait()
-
-
-async def error_in_a_200(exchange: Exchange) -> None:
-    await exchange.head()
-    await exchange.events({"choices": [{"delta": {"content": "Half"}}]}, {"error": {"message": "no memory at /srv/x"}})
-
-
-async def garbage(exchange: Exchange) -> None:
-    await exchange.head()
-    await exchange.raw(b"data: \xff\n\n")
-
-
-async def noise(exchange: Exchange) -> None:
-    await exchange.head()
-    await exchange.raw(b"\xff\xfe\x00data: \xff\n\n\x07")
-
-
-async def no_json(exchange: Exchange) -> None:
-    await exchange.head()
-    await exchange.events("<html>busy</html>")
-
-
-async def no_http(exchange: Exchange) -> None:
-    await exchange.raw(b"what?\r\n\r\n")
-
-
-async def refuses(exchange: Exchange) -> None:
-    await exchange.answer(
-        400, {"error": {"message": "too long for http://10.1.2.3:8000", "code": "context_length_exceeded"}}
-    )
-
-
-async def wrong_key(exchange: Exchange) -> None:
-    await exchange.answer(401, {"error": {"message": f"Incorrect API key: {KEY}"}})
-
-
-async def busy(exchange: Exchange) -> None:
-    await exchange.answer(429, {"error": {"message": "slow down"}})
-
-
-async def moved(exchange: Exchange) -> None:
-    await exchange.head(307, "text/plain", "location: http://127.0.0.1:9/v1/chat/completions\r\n")
-
-
-async def gone_behind_a_proxy(exchange: Exchange) -> None:
-    await exchange.answer(502, b"<html>Bad gateway</html>")
-
-
-async def hangs_up(exchange: Exchange) -> None:
-    exchange.abort()
-
-
-FAULTS = {
-    dies: "upstream_lost",
-    dies_in_a_chunk: "upstream_lost",
-    half_a_frame: "upstream_lost",
-    stalls: "upstream_timeout",
-    never_answers: "upstream_timeout",
-    error_in_a_200: "upstream_error",
-    garbage: "upstream_invalid",
-    noise: "upstream_lost",
-    no_json: "upstream_invalid",
-    no_http: "upstream_invalid",
-    refuses: "context_length_exceeded",
-    wrong_key: "upstream_unauthorized",
-    busy: "rate_limit_exceeded",
-    moved: "upstream_invalid",
-    gone_behind_a_proxy: "upstream_lost",
-    hangs_up: "upstream_lost",
-}
 
 
 @pytest.mark.requirement("upstream:fault", "upstream:words")

@@ -9,7 +9,22 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-__all__ = ["Exchange", "FakeUpstream", "fake_upstream", "said"]
+__all__ = [
+    "FAULTS",
+    "KEY",
+    "Exchange",
+    "FakeUpstream",
+    "dies",
+    "dies_in_a_chunk",
+    "error_in_a_200",
+    "fake_upstream",
+    "half_a_frame",
+    "hangs_up",
+    "said",
+    "stalls",
+]
+
+KEY = "the-key-of-the-upstream"
 
 MODELS = {"object": "list", "data": [{"id": "m", "max_model_len": 4096}]}
 
@@ -109,6 +124,122 @@ def said(*texts: str, finish: str = "stop") -> Behaviour:
         await exchange.events({"choices": [{"delta": {}, "finish_reason": finish}]}, "[DONE]")
 
     return behave
+
+
+async def dies(exchange: Exchange) -> None:
+    """The process dies in the middle of its answer."""
+    await exchange.head()
+    await exchange.events({"choices": [{"delta": {"content": "Half"}}]})
+    exchange.abort()
+
+
+async def dies_in_a_chunk(exchange: Exchange) -> None:
+    """It dies in the middle of a chunk of HTTP."""
+    await exchange.head(extra="transfer-encoding: chunked\r\n")
+    frame = b'data: {"choices":[{"delta":{"content":"Half"}}]}\n\n'
+    await exchange.raw(b"%x\r\n%b\r\n5\r\nda" % (len(frame), frame))
+    exchange.abort()
+
+
+async def half_a_frame(exchange: Exchange) -> None:
+    """The bytes end in the middle of a frame."""
+    await exchange.head()
+    await exchange.events({"choices": [{"delta": {"content": "Half"}}]})
+    await exchange.raw(b'data: {"choices":[{"del')
+
+
+async def stalls(exchange: Exchange) -> None:
+    """It says nothing more."""
+    await exchange.head()
+    await exchange.events({"choices": [{"delta": {"content": "Half"}}]})
+    await exchange.gone.wait()
+
+
+async def never_answers(exchange: Exchange) -> None:
+    """It says nothing at all."""
+    await exchange.gone.wait()
+
+
+async def error_in_a_200(exchange: Exchange) -> None:
+    """An error comes in a stream that began well."""
+    await exchange.head()
+    await exchange.events({"choices": [{"delta": {"content": "Half"}}]}, {"error": {"message": "no memory at /srv/x"}})
+
+
+async def garbage(exchange: Exchange) -> None:
+    """What comes is not UTF-8."""
+    await exchange.head()
+    await exchange.raw(b"data: \xff\n\n")
+
+
+async def noise(exchange: Exchange) -> None:
+    """What comes is no stream of events."""
+    await exchange.head()
+    await exchange.raw(b"\xff\xfe\x00data: \xff\n\n\x07")
+
+
+async def no_json(exchange: Exchange) -> None:
+    """An event is no JSON."""
+    await exchange.head()
+    await exchange.events("<html>busy</html>")
+
+
+async def no_http(exchange: Exchange) -> None:
+    """What comes is not HTTP."""
+    await exchange.raw(b"what?\r\n\r\n")
+
+
+async def refuses(exchange: Exchange) -> None:
+    """The request is too long for it."""
+    await exchange.answer(
+        400, {"error": {"message": "too long for http://10.1.2.3:8000", "code": "context_length_exceeded"}}
+    )
+
+
+async def wrong_key(exchange: Exchange) -> None:
+    """It does not take the key."""
+    await exchange.answer(401, {"error": {"message": f"Incorrect API key: {KEY}"}})
+
+
+async def busy(exchange: Exchange) -> None:
+    """It has too much to do."""
+    await exchange.answer(429, {"error": {"message": "slow down"}})
+
+
+async def moved(exchange: Exchange) -> None:
+    """It leads elsewhere."""
+    await exchange.head(307, "text/plain", "location: http://127.0.0.1:9/v1/chat/completions\r\n")
+
+
+async def gone_behind_a_proxy(exchange: Exchange) -> None:
+    """A proxy stands for it."""
+    await exchange.answer(502, b"<html>Bad gateway</html>")
+
+
+async def hangs_up(exchange: Exchange) -> None:
+    """It breaks the connection off before it answers."""
+    exchange.abort()
+
+
+FAULTS: dict[Behaviour, str] = {
+    dies: "upstream_lost",
+    dies_in_a_chunk: "upstream_lost",
+    half_a_frame: "upstream_lost",
+    stalls: "upstream_timeout",
+    never_answers: "upstream_timeout",
+    error_in_a_200: "upstream_error",
+    garbage: "upstream_invalid",
+    noise: "upstream_lost",
+    no_json: "upstream_invalid",
+    no_http: "upstream_invalid",
+    refuses: "context_length_exceeded",
+    wrong_key: "upstream_unauthorized",
+    busy: "rate_limit_exceeded",
+    moved: "upstream_invalid",
+    gone_behind_a_proxy: "upstream_lost",
+    hangs_up: "upstream_lost",
+}
+"""Ways in which an upstream fails, and the code of the response that is made of each."""
 
 
 @asynccontextmanager

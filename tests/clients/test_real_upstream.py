@@ -1,0 +1,88 @@
+"""The real llama-server as an upstream: chains, forms and forced calls through it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import openai
+import pytest
+from pydantic import BaseModel
+
+from support.llama_server import llama_server
+from support.server import running_server
+
+TOOL: Any = {
+    "type": "function",
+    "name": "add",
+    "description": "Adds a number.",
+    "parameters": {
+        "type": "object",
+        "properties": {"n": {"enum": [3, 4, 5]}},
+        "required": ["n"],
+        "additionalProperties": False,
+    },
+}
+
+
+class Weather(BaseModel):
+    sky: Literal["clear", "cloudy"]
+
+
+@pytest.fixture(scope="module")
+def client(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[openai.OpenAI]:
+    """A client of a server in front of llama-server with the default model."""
+    config = tmp_path_factory.mktemp("front") / "antiphon.toml"
+    with llama_server(smollm2_path) as url:
+        config.write_text(f'[[models]]\nname = "far"\nprofile = "llama-server"\nbase_url = "{url}"\n', encoding="utf-8")
+        with (
+            running_server(["--config", str(config), "--store", "memory"]) as server,
+            openai.OpenAI(base_url=server.base_url, api_key="none", max_retries=0) as client,
+        ):
+            yield client
+
+
+@pytest.mark.requirement("upstream:real")
+def test_a_chain_over_llama_server_finds_its_prefix_again(client: openai.OpenAI):
+    first = client.responses.create(model="far", input="Say hi.", max_output_tokens=8, temperature=0)
+    assert first.output_text
+    with client.responses.stream(
+        model="far", input="Again.", previous_response_id=first.id, max_output_tokens=64, temperature=0
+    ) as stream:
+        text = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
+        final = stream.get_final_response()
+    assert final.output_text == text
+    assert final.usage is not None
+    assert final.usage.input_tokens_details.cached_tokens > 16
+
+
+@pytest.mark.requirement("upstream:real", "upstream:request:form")
+def test_forms_and_forced_calls_hold_over_llama_server(client: openai.OpenAI):
+    parsed = client.responses.parse(model="far", input="How is the sky?", text_format=Weather, max_output_tokens=60)
+    assert parsed.output_parsed is not None
+    called = client.responses.create(
+        model="far", input="Add five.", tools=[TOOL], tool_choice="required", max_output_tokens=80
+    )
+    call = called.output[0]
+    assert call.type == "function_call"
+    assert call.name == "add"
+    output: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "8"}
+    after = client.responses.create(
+        model="far", input=[output], previous_response_id=called.id, tools=[TOOL], max_output_tokens=8
+    )
+    assert after.status in ("completed", "incomplete")
+
+
+@pytest.mark.requirement("upstream:real", "upstream:logprobs")
+def test_log_probabilities_come_from_llama_server(client: openai.OpenAI):
+    response = client.responses.create(
+        model="far", input="Hi", include=["message.output_text.logprobs"], top_logprobs=2, max_output_tokens=3
+    )
+    message = response.output[0]
+    assert message.type == "message"
+    part = message.content[0]
+    assert part.type == "output_text"
+    assert part.logprobs is not None
+    assert "".join(entry.token for entry in part.logprobs) == part.text
+    assert all(len(entry.top_logprobs) == 2 for entry in part.logprobs)
