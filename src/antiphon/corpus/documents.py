@@ -62,7 +62,7 @@ class DocumentReader:
     def __init__(self) -> None:
         self._places = Places(_AT_ONCE, _OF_ONE_TENANT)
 
-    async def image(self, data: bytes, most_pixels: int, tenant: str = "") -> str:
+    async def image(self, data: bytes, most_pixels: int, tenant: str) -> str:
         """The format of an image: png, jpeg, gif or webp. Its header is held against the limit before it is decoded.
 
         Raises:
@@ -74,7 +74,7 @@ class DocumentReader:
             return answer["format"]
         raise _refusal(_IMAGE_FAULTS, answer, most_pixels)
 
-    async def text(self, data: bytes, name: str, most: int, tenant: str = "") -> str:
+    async def text(self, data: bytes, name: str, most: int, tenant: str) -> str:
         """The text of a document, of at most so many characters; `name` is that of the file.
 
         Raises:

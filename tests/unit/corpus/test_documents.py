@@ -100,7 +100,7 @@ def pdf_file(text: str = "Vespers at six.") -> bytes:
     ],
 )
 async def test_documents_are_read(name: str, data: bytes, told: str) -> None:
-    text = await DocumentReader().text(data, name, CHARACTERS)
+    text = await DocumentReader().text(data, name, CHARACTERS, "ours")
     assert told in text
     assert "alert" not in text
 
@@ -123,7 +123,7 @@ async def test_documents_are_read(name: str, data: bytes, told: str) -> None:
 )
 async def test_what_is_no_document_is_refused(data: bytes, code: str) -> None:
     with pytest.raises(InvalidRequestError) as refused:
-        await DocumentReader().text(data, "a", CHARACTERS)
+        await DocumentReader().text(data, "a", CHARACTERS, "ours")
     assert refused.value.code == code
     assert "0x" not in refused.value.message
 
@@ -131,7 +131,7 @@ async def test_what_is_no_document_is_refused(data: bytes, code: str) -> None:
 @pytest.mark.requirement("corpus:images")
 @pytest.mark.parametrize("form", ["png", "jpeg", "gif", "webp"])
 async def test_images_are_known_by_their_content(form: str) -> None:
-    assert await DocumentReader().image(image(form), PIXELS) == form
+    assert await DocumentReader().image(image(form), PIXELS, "ours") == form
 
 
 @pytest.mark.requirement("corpus:images:limits")
@@ -147,7 +147,7 @@ async def test_images_are_known_by_their_content(form: str) -> None:
 )
 async def test_images_that_cannot_be_read_are_refused(data: bytes, code: str) -> None:
     with pytest.raises(InvalidRequestError) as refused:
-        await DocumentReader().image(data, PIXELS)
+        await DocumentReader().image(data, PIXELS, "ours")
     assert refused.value.code == code
     assert "0x" not in refused.value.message
 
