@@ -93,7 +93,7 @@ programs = st.lists(lines, min_size=1, max_size=6).map("\n".join)
 
 
 @requirement("driver:streams", "driver:requests", "driver:sessions")
-@settings(max_examples=30)
+@settings(max_examples=10)
 @given(programs)
 def test_of_any_program_streamed_whole_stored_and_over_a_socket_are_the_same(
     scripted_server: str, program: str

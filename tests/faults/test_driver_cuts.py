@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from support.breaking import BreakingProxy, Cut, breaking_proxy
 from support.server import wait_until
 
 requirement = pytest.mark.requirement
-STREAMS = 8
+STREAMS = 100 if os.environ.get("ANTIPHON_HEAVY") == "1" else 3
 CUTS = 5
 COUNT = "!COUNT 60"
 WORDS = [f"{number} " for number in range(1, 60)] + ["60"]
@@ -60,7 +61,7 @@ def test_every_chunk_comes_once_wherever_connections_break(proxy: BreakingProxy,
 
 @requirement("driver:resume")
 async def test_the_asynchronous_client_does_the_same(proxy: BreakingProxy) -> None:
-    for seed in range(100, 100 + STREAMS):
+    for seed in range(1000, 1000 + STREAMS):
         proxy.cuts.extend(some_cuts(seed))
         http = httpx2.AsyncClient(timeout=10, limits=httpx2.Limits(max_keepalive_connections=0))
         async with http, AsyncClient(proxy.base_url, provider="antiphon", http=http, limits=PATIENT) as asked:
@@ -71,12 +72,11 @@ async def test_the_asynchronous_client_does_the_same(proxy: BreakingProxy) -> No
 
 
 @requirement("driver:resume")
-@pytest.mark.parametrize("how", ["reset", "close"])
 def test_a_request_that_broke_before_its_answer_makes_one_response_only(
-    proxy: BreakingProxy, scripted_server: str, how: str
+    proxy: BreakingProxy, scripted_server: str
 ) -> None:
     sent: list[httpx2.Request] = []
-    proxy.cuts.extend([Cut(20, how), Cut(250, how)])
+    proxy.cuts.extend([Cut(20), Cut(250, "close")])
     http = httpx2.Client(limits=httpx2.Limits(max_keepalive_connections=0), event_hooks={"request": [sent.append]})
     with http, Client(proxy.base_url, provider="antiphon", model="scripted", http=http, limits=PATIENT) as asked:
         stream = asked.stream(COUNT)
@@ -93,7 +93,7 @@ def test_a_request_that_broke_before_its_answer_makes_one_response_only(
 @requirement("driver:timeouts", "driver:resume")
 def test_a_connection_that_stalls_is_left_for_another(proxy: BreakingProxy) -> None:
     proxy.cuts.extend([Cut(2500, "stall"), Cut(700, "stall")])
-    http = httpx2.Client(timeout=0.3, limits=httpx2.Limits(max_keepalive_connections=0))
+    http = httpx2.Client(timeout=0.2, limits=httpx2.Limits(max_keepalive_connections=0))
     with http, Client(proxy.base_url, provider="antiphon", model="scripted", http=http, limits=PATIENT) as asked:
         begun = time.monotonic()
         assert words(list(asked.stream(COUNT))) == WORDS
