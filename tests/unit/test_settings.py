@@ -11,7 +11,7 @@ import click
 import pytest
 
 from antiphon.cli.main import cli
-from antiphon.cli.options import GROUPS, LLAMA_CPP_NAMES, read_settings, value_type
+from antiphon.cli.options import GROUPS, LLAMA_CPP_ALWAYS, LLAMA_CPP_NAMES, read_settings, value_type
 from antiphon.engines.registry import build_registry
 from antiphon.errors import ConfigurationError
 from antiphon.settings import FIELDS, Field, ModelConfig, Settings, load_settings
@@ -91,6 +91,15 @@ def test_a_command_line_of_llama_cpp_starts_the_same_server() -> None:
     assert from_flags(*line.split()) == from_flags(*ours.split())
     longer = "--model a.gguf --ctx-size 4096 --parallel 2 --threads 3 --n-gpu-layers 99 --batch-size 512"
     assert from_flags(*longer.split()) == from_flags(*ours.partition(" --api-key")[0].split())
+
+
+@pytest.mark.requirement("settings:llama-cpp")
+def test_flags_of_llama_cpp_for_what_is_always_so_are_taken_and_change_nothing() -> None:
+    for flag in ("--jinja", "--metrics", "-cb", "--cont-batching"):
+        assert flag in LLAMA_CPP_ALWAYS
+        assert from_flags(flag, "-c", "4096") == from_flags("-c", "4096")
+    with pytest.raises(click.UsageError, match="--no-such-flag"):
+        from_flags("--no-such-flag")
 
 
 @pytest.mark.requirement("settings:llama-cpp")
@@ -213,7 +222,7 @@ def test_every_setting_is_an_option_of_serve_under_a_heading() -> None:
     named = {name for names in GROUPS.values() for name in names}
     options = {param.name for param in cli.commands["serve"].params if isinstance(param, click.Option)}
     assert named == {field.name for field in SETTABLE}
-    assert options == named | {"config"}
+    assert options == named | {"config", "always"}
 
 
 @pytest.mark.requirement("reasoning:template-kwargs")

@@ -11,7 +11,15 @@ import click
 
 from antiphon.settings import FIELDS, Field, Settings, load_settings
 
-__all__ = ["GROUPS", "LLAMA_CPP_NAMES", "GroupedCommand", "read_settings", "setting_options", "value_type"]
+__all__ = [
+    "GROUPS",
+    "LLAMA_CPP_ALWAYS",
+    "LLAMA_CPP_NAMES",
+    "GroupedCommand",
+    "read_settings",
+    "setting_options",
+    "value_type",
+]
 
 Command = TypeVar("Command", bound=click.Command)
 
@@ -91,6 +99,9 @@ LLAMA_CPP_NAMES: Mapping[str, tuple[str, ...]] = {
     "mmproj": ("-mm",),
 }
 """What llama.cpp's server calls settings that both have, where it is not the flag itself (issue 4, section 8)."""
+
+LLAMA_CPP_ALWAYS = ("--jinja", "--metrics", "-cb", "--cont-batching")
+"""Flags of llama.cpp's server for what is always so here: they are taken, and change nothing."""
 
 _TYPES: Mapping[type, click.ParamType[Any]] = {int: click.INT, float: click.FLOAT, str: click.STRING}
 

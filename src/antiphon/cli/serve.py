@@ -12,13 +12,14 @@ import click
 from antiphon.access import check_access, configured_keys
 from antiphon.cli.access import check_libraries
 from antiphon.cli.models import ensure_models, models_wanted
-from antiphon.cli.options import GroupedCommand, read_settings, setting_options
+from antiphon.cli.options import LLAMA_CPP_ALWAYS, GroupedCommand, read_settings, setting_options
 from antiphon.cli.terminal import TerminalAnnouncer
 
 __all__ = ["serve"]
 
 
 @setting_options()
+@click.option(*LLAMA_CPP_ALWAYS, "always", is_flag=True, hidden=True, expose_value=False)
 @click.command(cls=GroupedCommand)
 def serve(**params: Any) -> None:
     """Serve models over the Responses API.
