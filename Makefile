@@ -24,7 +24,8 @@ test: setup
 # Tests with many answers of real and random models, family by family (about 10 minutes).
 heavy: setup
 	ANTIPHON_HEAVY=1 $(BIN)/python -m pytest tests/unit/engines tests/behaviour/test_dialect_chains.py \
-		tests/clients/test_real_forced.py tests/clients/test_real_upstream.py $(ARGS)
+		tests/clients/test_real_forced.py tests/clients/test_real_upstream.py \
+		tests/faults/test_driver_cuts.py tests/faults/test_driver_killed.py $(ARGS)
 
 check: setup
 	$(BIN)/ruff format --check .

@@ -19,6 +19,8 @@ from support.server import RunningServer, running_server
 HEAVY = [
     "behaviour/test_dialect_chains.py",
     "clients/test_real_forced.py",
+    "faults/test_driver_killed.py",
+    "clients/test_real_libraries.py",
     "clients/test_real_upstream.py",
     "unit/engines/test_llamacpp_dialects.py",
     "unit/engines/test_llamacpp_bound.py",
