@@ -21,7 +21,10 @@ import msgspec
 import psutil
 import pytest
 
+from antiphon.engines.llamacpp import LlamaCppEngine
+from antiphon.errors import ConfigurationError
 from antiphon.protocol import chat, completions, embeddings, request
+from antiphon.settings import Settings
 from support import tiny_bert
 from support.server import RunningServer, running_server
 from support.tiny_gguf import CHATML, HERMES
@@ -204,12 +207,11 @@ TEMPLATES = {
 
 @pytest.mark.requirement("attacks:template")
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_a_hostile_template_of_a_model_runs_nothing(tiny: Callable[..., Path], tmp_path: Path, name: str) -> None:
+async def test_a_hostile_template_of_a_model_runs_nothing(tiny: Callable[..., Path], tmp_path: Path, name: str) -> None:
     made = tmp_path / "made"
     model = tiny(template=TEMPLATES[name].replace("MADE", str(made)) + CHATML)
-    arguments = ["--model", str(model), "--store", "memory", "--threads", "1"]
-    with pytest.raises(RuntimeError, match="chat template cannot be parsed"), running_server(arguments):
-        pass
+    with pytest.raises(ConfigurationError, match="chat template cannot be parsed"):
+        await LlamaCppEngine(model, Settings(threads=1)).start()
     assert not made.exists()
 
 

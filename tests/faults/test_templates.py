@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import os
 import struct
 import time
 from collections.abc import Callable
@@ -15,12 +17,14 @@ import psutil
 import pytest
 
 from antiphon.engines.llamacpp import LlamaCppEmbedder, LlamaCppEngine, trial
+from antiphon.engines.llamacpp import engine as engine_module
+from antiphon.engines.llamacpp.rendering import TooHungryError, held
 from antiphon.engines.llamacpp.template import MOST_CANDIDATES, special_candidates
 from antiphon.engines.llamacpp.trial import templates_of
 from antiphon.engines.registry import build_registry
-from antiphon.errors import ConfigurationError
+from antiphon.errors import ConfigurationError, InvalidRequestError
 from antiphon.settings import ModelConfig, Settings
-from support.local_engine import ask, running
+from support.local_engine import DEADLINE, ask, running, until
 from support.server import running_server
 from support.tiny_gguf import CHATML, HERMES
 
@@ -80,10 +84,10 @@ async def test_hostile_templates_are_refused_in_time(
 
 @pytest.mark.requirement("template:trial")
 def test_a_server_that_is_given_one_says_so_and_ends(tiny: Make) -> None:
-    model = tiny(template=LOOP + CHATML)
+    model = tiny(template=ENDLESS["recursion"][0] + CHATML)
     began = time.monotonic()
     with (
-        pytest.raises(RuntimeError, match=r"its chat template does not come to an end; .* --chat-template-file"),
+        pytest.raises(RuntimeError, match=r"its chat template crashes llama\.cpp; .* --chat-template-file"),
         running_server(["--model", str(model), "--store", "memory", "--threads", "1"]),
     ):
         pass
@@ -119,10 +123,9 @@ async def test_another_template_mends_a_model_with_a_hostile_one(tiny: Make, tmp
 @pytest.mark.requirement("template:file")
 async def test_another_template_is_tried_as_well(tiny: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "CPU_SECONDS", 0.3)
-    for path in (tiny(), tiny(template=None)):
-        engine = LlamaCppEngine(path, Settings(threads=1), chat_template=LOOP)
-        with pytest.raises(ConfigurationError, match="its chat template does not come to an end"):
-            await engine.start()
+    engine = LlamaCppEngine(tiny(template=None), Settings(threads=1), chat_template=LOOP)
+    with pytest.raises(ConfigurationError, match="its chat template does not come to an end"):
+        await engine.start()
 
 
 @pytest.mark.requirement("template:file")
@@ -197,3 +200,52 @@ def test_a_template_that_goes_astray_later_harms_its_own_request_only(tiny: Make
         assert answer.status_code == 400
         assert answer.json()["error"]["code"] == "template_error"
         assert post("Hello").status_code == 200
+
+
+@pytest.mark.requirement("template:serving:memory")
+async def test_a_template_that_eats_memory_later_is_stopped(tiny: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    hungry = "{% if 'grow' in messages[-1].content %}{% set x = range(1000000000) | list %}{% endif %}"
+    monkeypatch.setattr(engine_module, "held", functools.partial(held, growth=2**27))
+    async with running(tiny(template=hungry + HERMES), settings=Settings(threads=1, render_timeout=60)) as engine:
+        [child] = children()
+        with pytest.raises(InvalidRequestError, match="chat template took more memory than it may") as caught:
+            await engine.prepare(ask("grow"))
+        assert caught.value.code == "template_error"
+        await until(lambda: engine.restarts == 1 and engine.ready, "the child is back")
+        assert not child.is_running()
+        assert "Hello" in (await engine.prepare(ask("Hello"))).rendered
+
+
+@pytest.mark.requirement("template:serving:memory")
+async def test_what_is_held_has_its_result_its_error_or_its_end() -> None:
+    loop = asyncio.get_running_loop()
+
+    async def done(result: int) -> int:
+        return result
+
+    async def failing() -> int:
+        raise KeyError("a")
+
+    ended: list[bool] = []
+
+    async def endless() -> int:
+        try:
+            return await loop.create_future()
+        finally:
+            ended.append(True)
+
+    assert await held(done(3), os.getpid(), loop.time() + DEADLINE) == 3
+    with pytest.raises(KeyError):
+        await held(failing(), os.getpid(), loop.time() + DEADLINE)
+    for pid in (os.getpid(), 0):
+        with pytest.raises(TimeoutError):
+            await held(endless(), pid, loop.time() + 0.15, growth=2**40)
+    with pytest.raises(TooHungryError):
+        await held(endless(), os.getpid(), loop.time() + DEADLINE, growth=-(2**40))
+    task = asyncio.create_task(held(endless(), os.getpid(), loop.time() + DEADLINE))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(ended) == 4

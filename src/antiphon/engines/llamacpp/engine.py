@@ -28,6 +28,7 @@ from antiphon.engines.llamacpp.pool import TokenPool
 from antiphon.engines.llamacpp.probe import Probe
 from antiphon.engines.llamacpp.process import Child, ChildConfig, Supervisor
 from antiphon.engines.llamacpp.raw import PlainParser, PlainSplitter, check_biases, detokenized, raw_tokens, tokenized
+from antiphon.engines.llamacpp.rendering import TooHungryError, held
 from antiphon.engines.llamacpp.tokens import TokenCache
 from antiphon.engines.llamacpp.trial import try_templates
 from antiphon.engines.llamacpp.turn import TurnReader
@@ -223,8 +224,12 @@ class LlamaCppEngine(Engine):
 
     async def prepare_text(self, prompt: RawPrompt, sampling: Sampling, max_tokens: int) -> LlamaTurn:
         """Tokenize and check a prompt that no template is put around; see `Engine.prepare_text` for what it raises."""
-        await self._outliving(lambda: check_biases(self._client_now(), sampling))
-        tokens = await self._outliving(lambda: raw_tokens(self._client_now(), self._loaded(), prompt))
+
+        async def checked() -> list[int]:
+            await check_biases(self._client_now(), sampling)
+            return await raw_tokens(self._client_now(), self._loaded(), prompt)
+
+        tokens = await self._outliving(checked)
         room = self._loaded().context_length - len(tokens)
         if room < 1:
             raise ContextOverflowError(len(tokens), self._loaded().context_length)
@@ -390,21 +395,24 @@ class LlamaCppEngine(Engine):
             prompt = msgspec.structs.replace(prompt, messages=kept)
         messages, tools = self._dialect.arrange(prompt)
         first: str | None = None
+        child = self._supervisor.child
+        pid = 0 if child is None else child.pid
         deadline = asyncio.get_running_loop().time() + self._settings.render_timeout
         for shown, arranged in ((form, rung) for form in tool_forms(tools) for rung in arrangements(messages)):
             try:
-                async with asyncio.timeout_at(deadline):
-                    body = _template_body(arranged, shown, variables)
-                    return await client.apply_template(body), body
+                body = _template_body(arranged, shown, variables)
+                return await held(client.apply_template(body), pid, deadline), body
             except ChildError as error:
                 first = first or template.complaint(error.message)
-            except TimeoutError:
+            except (TimeoutError, TooHungryError) as error:
+                fault = f"did not finish within {self._settings.render_timeout:g} seconds"
+                if isinstance(error, TooHungryError):
+                    fault = "took more memory than it may"
                 # llama.cpp cannot abort a running template; only its end frees the thread.
-                self._supervisor.kill_child("its chat template did not end")
+                if child is not None:
+                    child.kill(f"its chat template {fault}")
                 raise InvalidRequestError(
-                    f"The model's chat template did not finish within {self._settings.render_timeout:g} seconds.",
-                    param="input",
-                    code="template_error",
+                    f"The model's chat template {fault}.", param="input", code="template_error"
                 ) from None
         raise InvalidRequestError(
             f"The model's chat template refuses this conversation: {first}", param="input", code="template_error"
