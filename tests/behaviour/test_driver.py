@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from antiphon.client import connection
 from antiphon.client.chunks import ContentChunk, ThinkingChunk
 from antiphon.client.client import AsyncClient, Client, Limits
 from antiphon.client.context import Context, tool_result, user
-from antiphon.client.errors import DriverError, EndpointError, StreamCutError, TransportError
+from antiphon.client.errors import BodyError, DriverError, EndpointError, StreamCutError, TransportError
 from antiphon.client.profiles import ANTIPHON
 from antiphon.client.response import Response
 from antiphon.http.app import create_app
@@ -157,6 +158,20 @@ def test_a_response_in_the_background_is_begun_waited_for_and_cancelled(client: 
     assert begun.response_id is not None
     assert client.cancel(begun.response_id).status == "cancelled"
     assert client.wait(begun.response_id).status == "cancelled"
+
+
+@requirement("driver:requests")
+def test_a_whole_answer_is_whole_whatever_was_said_of_streams(client: Client) -> None:
+    assert client.respond("!COUNT 3", stream=True).text == "1 2 3"
+    with client.stream("!COUNT 3", stream=False) as stream:
+        assert len([chunk for chunk in stream if isinstance(chunk, ContentChunk)]) == 3
+
+
+@requirement("driver:requests")
+def test_an_answer_that_is_too_large_is_not_taken(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "MAX_BODY", 1000)
+    with pytest.raises(BodyError, match="1000"):
+        client.respond("!COUNT 300")
 
 
 @requirement("driver:retries")

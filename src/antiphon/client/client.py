@@ -92,8 +92,8 @@ class _Endpoint:
         return httpx2.Timeout(self.limits.silence, connect=self.limits.connect)
 
     def request(self, conversation: Conversation, model: str | None, options: Mapping[str, Any]) -> Request:
-        """A request for a response."""
-        return Request(self.profile, conversation, options, model or self.model)
+        """A request for a whole response."""
+        return Request(self.profile, conversation, {**options, "stream": None}, model or self.model)
 
     def socket_request(self, conversation: Conversation, model: str | None, options: Mapping[str, Any]) -> Request:
         """A request for a response over a socket."""
@@ -101,7 +101,8 @@ class _Endpoint:
 
     def stream(self, conversation: Conversation, model: str | None, options: Mapping[str, Any]) -> StreamCall:
         """A request for a stream."""
-        return StreamCall(self.driver, self.request(conversation, model, {**options, "stream": True}))
+        request = Request(self.profile, conversation, {**options, "stream": True}, model or self.model)
+        return StreamCall(self.driver, request)
 
 
 class Client:
@@ -249,7 +250,7 @@ class Client:
 
 
 class AsyncClient:
-    """Asks one endpoint asynchronously, on asyncio or trio; all else is as with `Client`.
+    """Asks one endpoint asynchronously; all else is as with `Client`.
 
     `app` is an ASGI application that is asked instead of a server, in this process; the client is then used with
     `async with`.

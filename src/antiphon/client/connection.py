@@ -10,13 +10,16 @@ from typing import Any, Final
 import anyio
 import httpx2
 
-from antiphon.client.errors import TransportError
+from antiphon.client.errors import BodyError, TransportError
 from antiphon.client.steps import Answer, Ask, Pause, Read, Step
 
-__all__ = ["CONNECT_SECONDS", "AsyncConnection", "Connection", "telling"]
+__all__ = ["CONNECT_SECONDS", "MAX_BODY", "AsyncConnection", "Connection", "telling"]
 
 CONNECT_SECONDS: Final = 5.0
 """How long a connection may take to be made."""
+
+MAX_BODY = 256 * 1024 * 1024
+"""The longest body of a whole answer, in bytes."""
 
 
 class Connection:
@@ -32,6 +35,7 @@ class Connection:
 
         Raises:
             TransportError: the endpoint could not be reached, broke off or was too slow.
+            BodyError: its answer is too large.
         """
         if isinstance(step, Pause):
             time.sleep(step.seconds)
@@ -55,7 +59,10 @@ class Connection:
             self._bytes = response.iter_bytes()
             return _answer(response, b"", is_open=True)
         try:
-            return _answer(response, response.read())
+            body = bytearray()
+            for piece in response.iter_bytes():
+                _grow(body, piece)
+            return _answer(response, bytes(body))
         finally:
             response.close()
 
@@ -73,6 +80,7 @@ class AsyncConnection:
 
         Raises:
             TransportError: the endpoint could not be reached, broke off or was too slow.
+            BodyError: its answer is too large.
         """
         if isinstance(step, Pause):
             await anyio.sleep(step.seconds)
@@ -98,9 +106,18 @@ class AsyncConnection:
             self._bytes = response.aiter_bytes()
             return _answer(response, b"", is_open=True)
         try:
-            return _answer(response, await response.aread())
+            body = bytearray()
+            async for piece in response.aiter_bytes():
+                _grow(body, piece)
+            return _answer(response, bytes(body))
         finally:
             await response.aclose()
+
+
+def _grow(body: bytearray, piece: bytes) -> None:
+    body += piece
+    if len(body) > MAX_BODY:
+        raise BodyError(f"The endpoint's answer is larger than {MAX_BODY} bytes.")
 
 
 def _is_stream(response: httpx2.Response) -> bool:

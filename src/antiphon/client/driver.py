@@ -13,7 +13,7 @@ from antiphon.client.encode import Conversation, encode_compact
 from antiphon.client.errors import BodyError, EndpointError, StreamCutError, TransportError
 from antiphon.client.formats import convert_object, format_schema
 from antiphon.client.profiles import Profile
-from antiphon.client.request import Request
+from antiphon.client.request import Request, to_wire
 from antiphon.client.response import Response
 from antiphon.client.retries import RetryPolicy
 from antiphon.client.routes import Routes
@@ -100,7 +100,7 @@ class Driver:
 
     def compact(self, conversation: Conversation, options: Mapping[str, Any], model: str | None) -> Steps[Response]:
         """A compacted conversation (E25): the message of the answer stands for all of it."""
-        body = msgspec.json.encode(encode_compact(conversation, options, self.profile, model))
+        body = to_wire(encode_compact(conversation, options, self.profile, model))
         answer = yield from self.ask(self._request("POST", self.routes.compact, body))
         response = self.read(answer, None)
         # It is not a response that one could go on from.
@@ -128,7 +128,7 @@ class Driver:
 
     def post(self, request: Request, *, streamed: bool = False) -> Ask:
         """The request that makes a response."""
-        ask = self._request("POST", self.routes.responses, msgspec.json.encode(request.body), streamed=streamed)
+        ask = self._request("POST", self.routes.responses, request.wire, streamed=streamed)
         if self.profile.idempotent and request.in_background:
             ask.headers["idempotency-key"] = request.key
         return ask

@@ -6,11 +6,13 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from antiphon.client.encode import Conversation, encode
-from antiphon.client.errors import EndpointError
+from antiphon.client.errors import ContextError, EndpointError
 from antiphon.client.profiles import Profile
 
-__all__ = ["Request"]
+__all__ = ["Request", "to_wire"]
 
 
 class Request:
@@ -72,6 +74,27 @@ class Request:
         self._build()
         return True
 
+    @property
+    def wire(self) -> bytes:
+        """The body as JSON.
+
+        Raises:
+            ContextError: something in it is not JSON.
+        """
+        return to_wire(self.body)
+
     def _build(self) -> None:
         self.body = encode(self._conversation, self._options, self._profile, self._model, websocket=self._websocket)
         self.key = uuid.uuid4().hex
+
+
+def to_wire(body: Mapping[str, Any]) -> bytes:
+    """A body as JSON.
+
+    Raises:
+        ContextError: something in it is not JSON.
+    """
+    try:
+        return msgspec.json.encode(body)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ContextError(f"The request cannot be sent, since something in it is not JSON: {error}") from None

@@ -11,7 +11,7 @@ from antiphon.client.driver import Driver
 from antiphon.client.encode import socket_frame
 from antiphon.client.errors import BodyError, EndpointError, StreamCutError, TransportError
 from antiphon.client.formats import convert_object, format_schema
-from antiphon.client.request import Request
+from antiphon.client.request import Request, to_wire
 from antiphon.client.response import Response
 from antiphon.client.steps import Emit, Read, Send, Steps
 from antiphon.client.stream import StreamDecoder
@@ -90,8 +90,9 @@ class SocketCall:
 
     def _exchange(self) -> Steps[None]:
         """Send the request, and read until its answer has ended."""
+        frame = to_wire(socket_frame(self._request.body))
         self.waiting = True
-        yield Send(msgspec.json.encode(socket_frame(self._request.body)))
+        yield Send(frame)
         while True:
             message: bytes = yield Read()
             try:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from antiphon.client.chunks import Chunk, ContentChunk
 from antiphon.client.context import Context, assistant, user
 from antiphon.client.driver import Driver, StreamCall
-from antiphon.client.errors import BodyError, EndpointError, StreamCutError, TransportError
+from antiphon.client.errors import BodyError, ContextError, EndpointError, StreamCutError, TransportError
 from antiphon.client.profiles import ANTIPHON, GENERIC, MIXEDBREAD, OPENAI, Profile
 from antiphon.client.request import Request
 from antiphon.client.response import Response
@@ -180,6 +180,20 @@ def test_a_refusal_is_not_sent_again() -> None:
 def test_what_is_no_answer_is_told() -> None:
     with pytest.raises(BodyError):
         Shell(Answer(200, {}, b"<html>")).play(driver().respond(request()))
+
+
+@requirement("driver:requests")
+def test_what_is_not_json_is_not_sent() -> None:
+    deep: list[Any] = []
+    for _ in range(5000):
+        deep = [deep]
+    for options in ({"instructions": "half \ud83d"}, {"extra_body": {"x": object()}}, {"extra_body": {"x": deep}}):
+        shell = Shell()
+        with pytest.raises(ContextError, match="not JSON"):
+            shell.play(driver().respond(request(**options)))
+        with pytest.raises(ContextError, match="not JSON"):
+            shell.play(streaming(**options).steps())
+        assert shell.asked == []
 
 
 @requirement("driver:background")
