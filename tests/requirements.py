@@ -9,7 +9,7 @@ rule number, an issue) and one sentence. `divergence` says where we knowingly di
 
 from __future__ import annotations
 
-from requirements_driver import DRIVER_CALLS, DRIVER_DECODE, DRIVER_ENCODE, DRIVER_STREAM
+from requirements_driver import DRIVER_CALLS, DRIVER_DECODE, DRIVER_ENCODE, DRIVER_STREAM, DRIVER_TOOLS
 from requirements_upkeep import UPKEEP
 from requirements_upstream import UPSTREAMS
 from support.requirement import Requirement
@@ -2822,6 +2822,24 @@ TEMPLATES: tuple[Requirement, ...] = (
     R("template:serving:memory", "faults B3 4", "A template that eats memory over one conversation is stopped."),
 )
 
+LIBRARIES: tuple[Requirement, ...] = (
+    R(
+        "client:real:libraries",
+        "issue 4, must show 5",
+        "On the default model the OpenAI SDK, LangChain and pydantic-ai get objects of their classes and forced calls, whole and streamed, over both APIs.",
+    ),
+    R(
+        "constrain:suite",
+        "issue 4, must show 2",
+        "Schemas of the JSON Schema Test Suite are chosen over all its keywords, and what is no value of one is told.",
+    ),
+    R(
+        "prompt:dialect:splits",
+        "issue 4, must show 3",
+        "Two hundred answers of each dialect are read alike at every place where they may be cut in two, and byte for byte.",
+    ),
+)
+
 REQUIREMENTS: tuple[Requirement, ...] = (
     *WIRE,
     *MACHINE,
@@ -2866,6 +2884,8 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *DRIVER_DECODE,
     *DRIVER_STREAM,
     *DRIVER_CALLS,
+    *DRIVER_TOOLS,
     *PROBE,
     *TEMPLATES,
+    *LIBRARIES,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.requirement import Requirement
 
-__all__ = ["DRIVER_CALLS", "DRIVER_DECODE", "DRIVER_ENCODE", "DRIVER_STREAM"]
+__all__ = ["DRIVER_CALLS", "DRIVER_DECODE", "DRIVER_ENCODE", "DRIVER_STREAM", "DRIVER_TOOLS"]
 
 R = Requirement
 
@@ -224,4 +224,37 @@ DRIVER_CALLS: tuple[Requirement, ...] = (
         "issue 5, section 1",
         "A session asks over one WebSocket: answers go on from each other though nothing is stored.",
     ),
+)
+
+DRIVER_TOOLS: tuple[Requirement, ...] = (
+    R(
+        "driver:tools:loop",
+        "issue 5, section 1",
+        "`run_tools` makes the calls of local functions and sends their results until the model answers, streamed too.",
+    ),
+    R("driver:tools:parallel", "issue 5, section 1", "Calls of one turn run at once where the client is asynchronous."),
+    R(
+        "driver:tools:arguments",
+        "issue 5, section 1",
+        "Arguments come in the types that a function names; parts that it gives back go as such.",
+    ),
+    R(
+        "driver:tools:errors",
+        "issue 5, section 1",
+        "The model is told of errors, wrong arguments and unknown tools as data, without a traceback.",
+    ),
+    R("driver:tools:kinds", "issue 5, section 1", "Custom tools get their text, other kinds their item."),
+    R("driver:tools:hosted", "driver D7", "What the server executed is not called again."),
+    R("driver:tools:pending", "issue 5, section 1", "Calls that nobody here can make end the run and are handed back."),
+    R("driver:tools:structured", "driver D14", "A call of `structured_output` is the answer, and is not made."),
+    R("driver:tools:ends", "issue 5, section 1", "An answer that was refused, cut or failed ends the run."),
+    R("driver:tools:limits", "issue 5, section 1", "Rounds, calls, seconds and forced choices are limited."),
+    R("driver:tools:threads", "issue 5, section 1", "A call with a limit of time has a thread of its own."),
+    R("driver:tools:usage", "issue 5, section 1", "The usage of a run is that of all its rounds."),
+    R(
+        "driver:tools:chain",
+        "driver bugs #421, #455",
+        "Rounds go on from each other where answers are kept; otherwise all rounds go along, with their calls.",
+    ),
+    R("driver:tools:server", "issue 5, must show 2", "The loop ends the same over each transport to our own server."),
 )

@@ -63,6 +63,7 @@ HEADINGS: Mapping[str, str] = {
     "ATTACKS": "Attacks",
     "PROBE": "What is enforced",
     "TEMPLATES": "Attacks",
+    "LIBRARIES": "Clients",
     "RULES": "The API",
     "UPKEEP": "Fair shares and care",
     "UPSTREAMS": "Upstreams",
@@ -71,6 +72,7 @@ HEADINGS: Mapping[str, str] = {
     "DRIVER_DECODE": "The driver",
     "DRIVER_STREAM": "The driver",
     "DRIVER_CALLS": "The driver",
+    "DRIVER_TOOLS": "The driver",
 }
 
 

@@ -36,6 +36,17 @@ if TYPE_CHECKING:
     from antiphon.client.sockets import AsyncSession, Session
     from antiphon.client.stream import StreamDecoder
     from antiphon.client.streams import AsyncStream, Stream
+    from antiphon.client.toolcalls import Outcome
+    from antiphon.client.toolruns import (
+        AsyncToolStream,
+        ToolLimits,
+        ToolRun,
+        ToolStream,
+        run_tools,
+        run_tools_async,
+        stream_tools,
+        stream_tools_async,
+    )
     from antiphon.client.tools import function_tool
 
 __all__ = [
@@ -43,6 +54,7 @@ __all__ = [
     "AsyncClient",
     "AsyncSession",
     "AsyncStream",
+    "AsyncToolStream",
     "BodyError",
     "Client",
     "Context",
@@ -54,6 +66,7 @@ __all__ = [
     "Limits",
     "Message",
     "ModelFamily",
+    "Outcome",
     "Profile",
     "RequestWarning",
     "Response",
@@ -65,11 +78,18 @@ __all__ = [
     "TextPart",
     "Tool",
     "ToolCall",
+    "ToolLimits",
+    "ToolRun",
+    "ToolStream",
     "TransportError",
     "Usage",
     "assistant",
     "developer",
     "function_tool",
+    "run_tools",
+    "run_tools_async",
+    "stream_tools",
+    "stream_tools_async",
     "system",
     "tool_result",
     "user",
@@ -107,6 +127,17 @@ _PLACES = {
     "sockets": ("AsyncSession", "Session"),
     "stream": ("StreamDecoder",),
     "streams": ("AsyncStream", "Stream"),
+    "toolcalls": ("Outcome",),
+    "toolruns": (
+        "AsyncToolStream",
+        "ToolLimits",
+        "ToolRun",
+        "ToolStream",
+        "run_tools",
+        "run_tools_async",
+        "stream_tools",
+        "stream_tools_async",
+    ),
     "tools": ("function_tool",),
 }
 _PLACE_OF = {name: module for module, names in _PLACES.items() for name in names}
