@@ -56,11 +56,13 @@ class ApplicationTransport(httpx2.AsyncBaseTransport):
         """The application's answer, whose body is read as the application sends it.
 
         Raises:
-            DriverError: the transport is not in use.
+            DriverError: the transport is not in use, or a WebSocket is asked for.
             httpx2.RemoteProtocolError: the application ended without an answer.
         """
         if self._tasks is None:
             raise DriverError("A client of an application is used with `async with`.")
+        if request.url.scheme in ("ws", "wss"):
+            raise DriverError("A session needs a server: an application in this process is asked over HTTP only.")
         call = _Call(self._application, request, await request.aread(), self._calls)
         self._tasks.start_soon(call.run)
         try:
