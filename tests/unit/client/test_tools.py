@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypedDict
 
+import jsonschema
 import msgspec
 import pytest
 from hypothesis import given
@@ -19,6 +20,7 @@ from antiphon.client.errors import DriverError
 from antiphon.client.profiles import AZURE, GENERIC, OPENAI
 from antiphon.client.tools import as_tool, encode_tools, function_tool
 from antiphon.client.typed import can_close, close, schema_of
+from antiphon.prompt.instance import smallest_instance
 
 requirement = pytest.mark.requirement
 
@@ -353,3 +355,14 @@ def test_every_object_of_a_closed_schema_is_closed_and_keeps_its_order(schema: d
         assert made["additionalProperties"] is False
         assert made["required"] == list(made["properties"]) == list(original.get("properties", {}))
     assert close(closed) == closed
+
+
+@requirement("driver:E12")
+@given(schemas)
+def test_what_a_closed_schema_takes_the_open_one_took(schema: dict[str, Any]) -> None:
+    closed = close(schema)
+    instance = smallest_instance(closed)
+    jsonschema.validate(instance, closed)
+    jsonschema.validate(instance, schema)
+    if can_close(schema):
+        assert can_close(closed)
