@@ -75,6 +75,12 @@ UPSTREAMS: tuple[Requirement, ...] = (
         "A `[[models]]` table names an upstream, its kind and where its key is.",
     ),
     R("upstream:real", "issue 5, must show 4", "llama-server is an upstream: chains, forms, calls, log probabilities."),
+    R(
+        "upstream:strict",
+        "client-contract 4.4",
+        "A conversation that an upstream refuses is sent as strict templates take it.",
+    ),
+    R("upstream:leaving", "issue 5, must show 6", "A client that leaves cancels the upstream within 200 ms."),
     R("upstream:words", "faults B3 17", "An upstream's words are told without addresses, paths and keys, and bounded."),
     R(
         "machine:content-filter",

@@ -355,3 +355,25 @@ async def test_images_go_down_as_their_data(fake: FakeUpstream):
     ]
     async with serving(fake) as app:
         await app.refused(400, [{"role": "user", "content": content}])
+
+
+@pytest.mark.requirement("upstream:strict")
+async def test_a_conversation_that_is_refused_is_sent_as_strict_templates_take_it(fake: FakeUpstream):
+    async def behave(exchange: Exchange) -> None:
+        roles = [message["role"] for message in exchange.body["messages"]]
+        if "system" in roles:
+            await exchange.answer(400, {"error": {"message": "System role not supported."}})
+        else:
+            await said("Hello")(exchange)
+
+    fake.behave = behave
+    async with serving(fake) as app:
+        assert (await app.create("Hi", instructions="Be kind."))["output_text"] == "Hello"
+        plain = await app.create("Hi")
+        fake.behave = lambda exchange: exchange.answer(400, {"detail": "no"})
+        refused = await app.create("Hi", instructions="Be kind.")
+    assert plain["status"] == "completed"
+    assert refused["error"]["message"] == "The upstream answers 400: no"
+    sent = [[message["role"] for message in exchange.body["messages"]] for exchange in fake.asked]
+    assert sent == [["system", "user"], ["user"], ["user"], ["system", "user"], ["user"]]
+    assert fake.asked[1].body["messages"][0]["content"] == "Be kind.\n\nHi"

@@ -1,15 +1,18 @@
-"""Many responses at once over an upstream that fails in every way: each has its end, and it is stored."""
+"""Many responses over an upstream that fails in every way, and clients that leave: each has its end, at once."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import time
+from pathlib import Path
 
+import httpx2
 import pytest
 
 from antiphon.settings import ModelConfig, Settings
 from support.inprocess import inprocess_app, sse_events
+from support.server import running_server
 from support.upstream import FAULTS, Exchange, fake_upstream, said
 
 COUNT = 200
@@ -46,3 +49,36 @@ async def test_none_of_200_responses_hangs_whatever_the_upstream_does():
             assert await engine.wait_ready(5)
         # Two attempts at most, each within its limit; what is left is for a machine that does other things too.
         assert max(times) < 2 * IDLE + 4
+
+
+@pytest.mark.requirement("upstream:leaving")
+async def test_a_client_that_leaves_cancels_the_upstream_streamed_and_whole(tmp_path: Path):
+    reached, stream = asyncio.Event(), False
+
+    async def behave(exchange: Exchange) -> None:
+        if stream:
+            await exchange.head()
+            await exchange.events({"choices": [{"delta": {"content": "Once"}}]})
+        reached.set()
+        await exchange.gone.wait()
+
+    async with fake_upstream() as fake:
+        fake.behave = behave
+        config = tmp_path / "antiphon.toml"
+        config.write_text(f'[[models]]\nname = "m"\nbase_url = "{fake.url}"\n', encoding="utf-8")
+        started = running_server(["--config", str(config), "--store", "memory"])
+        server = await asyncio.to_thread(started.__enter__)
+        try:
+            for stream in (True, False, True, False):
+                reached.clear()
+                async with httpx2.AsyncClient(trust_env=False, timeout=20) as client:
+                    body = {"model": "m", "input": "Hi", "stream": stream, "store": False}
+                    asking = asyncio.create_task(client.post(f"{server.base_url}/responses", json=body))
+                    await asyncio.wait_for(reached.wait(), 10)
+                    asking.cancel()
+                    left = time.monotonic()
+                    await asyncio.gather(asking, return_exceptions=True)
+                    await asyncio.wait_for(fake.asked[-1].gone.wait(), 10)
+                    assert time.monotonic() - left < 0.2
+        finally:
+            await asyncio.to_thread(started.__exit__, None, None, None)

@@ -23,7 +23,7 @@ from antiphon.errors import EngineError
 from antiphon.protocol.json import encode
 from antiphon.protocol.sse import ServerSentEvent, SSEError, SSEParser
 
-__all__ = ["UpstreamClient", "UpstreamLostError", "UpstreamTarget"]
+__all__ = ["UpstreamClient", "UpstreamLostError", "UpstreamRefusedError", "UpstreamTarget"]
 
 _MOST_CONNECTIONS: Final = 512
 _MOST_EVENT: Final = 16 * 1024 * 1024
@@ -38,6 +38,7 @@ _KEPT_SECONDS: Final = 4.0
 _GONE: Final = frozenset({502, 503, 504})
 """What a proxy answers where what it stands for is not there."""
 
+_REFUSED: Final = frozenset({400, 422})
 _OURS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
@@ -54,6 +55,10 @@ class UpstreamLostError(EngineError):
     """The upstream cannot be reached, or broke the connection off."""
 
     default_code = "upstream_lost"
+
+
+class UpstreamRefusedError(EngineError):
+    """The upstream does not take the request as it is; nothing was generated."""
 
 
 class UpstreamClient:
@@ -100,7 +105,8 @@ class UpstreamClient:
 
         Raises:
             UpstreamLostError: it cannot be reached, or breaks off.
-            EngineError: it refuses, is silent for too long, or what it sends is no stream of events.
+            UpstreamRefusedError: it does not take the request as it is.
+            EngineError: it refuses for another reason, is silent for too long, or what it sends is no stream of events.
         """
         response: aiohttp.ClientResponse | None = None
         ended = False
@@ -207,8 +213,12 @@ def _refusal(status: int, body: bytes) -> EngineError:
     if status < 400:
         return EngineError(f"{lead}, which is no answer to a request.", code=INVALID)
     fault = upstream_fault(_said(body), lead=lead)
-    if status == 429 and fault.code == UPSTREAM_ERROR:
+    if fault.code != UPSTREAM_ERROR:
+        return fault
+    if status == 429:
         fault.code = "rate_limit_exceeded"
+    elif status in _REFUSED:
+        return UpstreamRefusedError(fault.message, code=fault.code)
     return fault
 
 

@@ -3,7 +3,8 @@
 Rule 1: a connection that fails before the first delta is tried once more; one that fails later ends the turn.
 Rule 2: what the upstream does not enforce is told only after it was checked; where it is wrong and nothing was told of
 the turn, the upstream is asked once more, and then the turn fails.
-Rule 3: what the upstream enforces is told as it comes, and checked at its end.
+Rule 3: a conversation that it refuses is tried as a strict chat template would have it.
+Rule 4: what the upstream enforces is told as it comes, and checked at its end.
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ import contextlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 
 from antiphon.engines.base import PreparedTurn
 from antiphon.engines.checks.judge import Answer, Judge
-from antiphon.engines.upstream.client import UpstreamClient, UpstreamLostError
+from antiphon.engines.upstream.client import UpstreamClient, UpstreamLostError, UpstreamRefusedError
 from antiphon.engines.upstream.decoder import ChatDecoder, Reading
 from antiphon.engines.upstream.health import Health
 from antiphon.engines.upstream.profiles import Profile
 from antiphon.engines.upstream.request import Hold, held_back, judged, request_body
 from antiphon.errors import EngineError
 from antiphon.machine.deltas import Delta, RefusalDelta, Stop, ToolCallStart
+from antiphon.prompt.normalize import arrangements
 from antiphon.protocol.sse import ServerSentEvent
 
 __all__ = ["ChatTurn", "Upstream", "generated"]
@@ -92,8 +95,7 @@ async def generated(turn: ChatTurn, upstream: Upstream) -> AsyncGenerator[Sequen
         holder, answer = _Holder(hold), Answer()
         told = refused = False
         fault: EngineError | None = None
-        body = request_body(turn.prompt, upstream.profile, upstream.model, attempt=attempt)
-        async with contextlib.aclosing(_asked(body, turn.reading, upstream)) as stream:
+        async with contextlib.aclosing(_arranged(turn, upstream, attempt)) as stream:
             async for deltas in stream:
                 answer.add(deltas)
                 refused = refused or any(isinstance(delta, RefusalDelta) for delta in deltas)
@@ -112,6 +114,24 @@ async def generated(turn: ChatTurn, upstream: Upstream) -> AsyncGenerator[Sequen
             return
         if told or attempt == _LAST:
             raise fault
+
+
+async def _arranged(turn: ChatTurn, upstream: Upstream, attempt: int) -> AsyncGenerator[Sequence[Delta]]:
+    """The deltas of one answer; a conversation that the upstream refuses is tried in its other arrangements."""
+    first: UpstreamRefusedError | None = None
+    for messages in arrangements(turn.prompt.messages):
+        prompt = msgspec.structs.replace(turn.prompt, messages=messages)
+        body = request_body(prompt, upstream.profile, upstream.model, attempt=attempt)
+        try:
+            async with contextlib.aclosing(_asked(body, turn.reading, upstream)) as stream:
+                async for deltas in stream:
+                    yield deltas
+        except UpstreamRefusedError as error:
+            first = first or error
+        else:
+            return
+    if first is not None:
+        raise first
 
 
 async def _asked(body: Mapping[str, Any], reading: Reading, upstream: Upstream) -> AsyncGenerator[Sequence[Delta]]:

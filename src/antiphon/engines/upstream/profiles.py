@@ -73,7 +73,7 @@ _FORMATS: Final = frozenset({"json_object", "json_schema"})
 PROFILES: Final[Mapping[str, Profile]] = {
     profile.name: profile
     for profile in (
-        Profile("generic", fields=_same(*_COMMON)),
+        Profile("generic", choices=frozenset({"none", "required"}), fields=_same(*_COMMON)),
         Profile(
             "openai",
             enforces=frozenset({"required", "named"}) | _FORMATS,
