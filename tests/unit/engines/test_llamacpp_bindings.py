@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from antiphon.engines.checks.checker import Checker
@@ -73,7 +73,7 @@ def loop() -> Iterator[Loop]:
 
 
 @requirement("attacks:tools")
-@settings(max_examples=150)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(schema=SCHEMAS)
 def test_any_parameters_are_bound_or_refused(loop: Loop, schema: dict[str, Any]) -> None:
     try:
@@ -84,7 +84,7 @@ def test_any_parameters_are_bound_or_refused(loop: Loop, schema: dict[str, Any])
 
 
 @requirement("attacks:tools")
-@settings(max_examples=100)
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(schema=SCHEMAS)
 def test_any_schema_of_a_format_is_bound_or_refused(loop: Loop, schema: dict[str, Any]) -> None:
     try:
@@ -94,7 +94,7 @@ def test_any_schema_of_a_format_is_bound_or_refused(loop: Loop, schema: dict[str
 
 
 @requirement("attacks:tools")
-@settings(max_examples=100)
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(
     syntax=st.sampled_from(["lark", "regex"]),
     definition=st.text("start:AB \"'/(){}[]|*+?^$.~%<>&!,0123456789\\\n", max_size=60) | st.text(max_size=30),
