@@ -45,7 +45,7 @@ from antiphon.machine.reasoning import CLOSE_MARKER, OPEN_MARKER
 from antiphon.prompt.compaction import is_summary_prompt
 from antiphon.prompt.instance import smallest_instance
 from antiphon.prompt.prompt import ChatMessage, Prompt, Sampling
-from antiphon.prompt.thoughts import drop_past_thinking, is_thought_prompt, thought_of
+from antiphon.prompt.thoughts import drop_past_thinking, is_thought_prompt, keeps_past_thinking, thought_of
 from antiphon.protocol.completions import RawPrompt
 from antiphon.protocol.json import encode, loads
 from antiphon.protocol.parts import Logprob
@@ -140,8 +140,7 @@ class ScriptedEngine(Engine):
 
     async def prepare(self, prompt: Prompt) -> PreparedTurn:
         """Count the prompt, raise the HTTP error that a directive asks for, and refuse schemas that cannot be met."""
-        keep = prompt.template_kwargs.get("preserve_thinking", prompt.template_defaults.get("preserve_thinking"))
-        if keep is False:
+        if not keeps_past_thinking(prompt):
             kept = drop_past_thinking(prompt.messages, OPEN_MARKER, CLOSE_MARKER)
             prompt = msgspec.structs.replace(prompt, messages=kept)
         tokens = _count(prompt.messages)

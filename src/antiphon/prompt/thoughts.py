@@ -10,7 +10,7 @@ import msgspec
 from antiphon.prompt.compaction import shorten
 from antiphon.prompt.prompt import ChatMessage, Prompt, Sampling
 
-__all__ = ["drop_past_thinking", "is_thought_prompt", "summary_prompt", "thought_of"]
+__all__ = ["drop_past_thinking", "is_thought_prompt", "keeps_past_thinking", "summary_prompt", "thought_of"]
 
 INSTRUCTIONS = (
     "You sum up what an assistant thought before it answered. Say in {length}, in the language of the thoughts, what "
@@ -49,6 +49,13 @@ def is_thought_prompt(messages: Sequence[ChatMessage]) -> bool:
 def thought_of(messages: Sequence[ChatMessage]) -> str:
     """The thinking that such a prompt is about."""
     return messages[-1].text().removeprefix(_OPEN).removesuffix(_CLOSE)
+
+
+def keeps_past_thinking(prompt: Prompt) -> bool:
+    """Whether the thinking of earlier turns is told: unless the request, or else the settings, say otherwise (M15)."""
+    return (
+        prompt.template_kwargs.get("preserve_thinking", prompt.template_defaults.get("preserve_thinking")) is not False
+    )
 
 
 def drop_past_thinking(messages: Sequence[ChatMessage], open_marker: str, close_marker: str) -> list[ChatMessage]:

@@ -57,6 +57,22 @@ def test_the_history_is_sent_as_the_upstream_reads_it(profile: str, field: str |
     assert tool == {"role": "tool", "content": "2", "tool_call_id": "c1", **named}
 
 
+@pytest.mark.requirement("upstream:request:history", "reasoning:context")
+@pytest.mark.parametrize("fields", [{"template_kwargs": {"preserve_thinking": False}}, {}], ids=["dropped", "kept"])
+def test_thinking_of_earlier_turns_is_left_out_where_the_request_says_so(fields: dict[str, Any]):
+    messages = [
+        *USER,
+        ChatMessage("assistant", "<think>a</think>so", "why"),
+        *USER,
+        ChatMessage("assistant", "", "now"),
+    ]
+    _, past, _, present = body("vllm", messages=messages, **fields)["messages"]
+    assert (past.get("reasoning_content"), past["content"]) == (
+        (None, "so") if fields else ("why", "<think>a</think>so")
+    )
+    assert present["reasoning_content"] == "now"
+
+
 @pytest.mark.requirement("upstream:request:tools")
 def test_tools_are_functions_and_custom_tools_take_one_text():
     found = body("vllm", tools=TOOLS)["tools"]

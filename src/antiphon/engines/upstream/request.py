@@ -13,12 +13,14 @@ import msgspec
 
 from antiphon.engines.upstream.callform import asked_as_form
 from antiphon.engines.upstream.profiles import Profile
+from antiphon.machine.reasoning import CLOSE_MARKER, OPEN_MARKER
 from antiphon.prompt.arguments import custom_format
 from antiphon.prompt.chat_messages import chat_messages
 from antiphon.prompt.dialects.base import callable_tools, function_schema
 from antiphon.prompt.grammar import has_format
 from antiphon.prompt.instructions import instructed
 from antiphon.prompt.prompt import Prompt
+from antiphon.prompt.thoughts import drop_past_thinking, keeps_past_thinking
 from antiphon.protocol.request import TextFormat
 from antiphon.protocol.tools import CustomTool, FunctionTool
 
@@ -110,7 +112,10 @@ def _promises(tool: FunctionTool | CustomTool, profile: Profile) -> bool:
 
 
 def _messages(prompt: Prompt, profile: Profile) -> list[dict[str, Any]]:
-    messages = chat_messages(prompt.messages)
+    told = prompt.messages
+    if not keeps_past_thinking(prompt):
+        told = drop_past_thinking(told, OPEN_MARKER, CLOSE_MARKER)
+    messages = chat_messages(told)
     for message in messages:
         thought = message.pop("reasoning_content", None)
         if thought and profile.reasoning is not None:
@@ -216,6 +221,7 @@ def _thinking(prompt: Prompt, profile: Profile) -> dict[str, Any]:
         if profile.efforts is None or effort in profile.efforts:
             body["reasoning_effort"] = effort
         variables["enable_thinking"] = effort.lower() not in _OFF
+        variables.pop("reasoning_effort", None)
         if variables["enable_thinking"]:
             variables["reasoning_effort"] = effort
     variables.update(prompt.template_kwargs)
