@@ -236,10 +236,11 @@ MIXEDBREAD: Final = Profile(
 )
 """Mixedbread: only the fields that its reference page names."""
 
-GENERIC: Final = Profile(name="generic", key_variables=("OPENAI_API_KEY",), chains=False)
+GENERIC: Final = Profile(name="generic", chains=False)
 """Any other endpoint: fields go as they are, and nothing is taken for granted.
 
-Many keep no responses, and some say nothing of it: so each request brings the whole conversation.
+Many keep no responses, and some say nothing of it: so each request brings the whole conversation. No key of the
+environment is sent to who is not known.
 """
 
 PROFILES: Final = {profile.name: profile for profile in (OPENAI, AZURE, META, ANTIPHON, VLLM, MIXEDBREAD, GENERIC)}

@@ -65,6 +65,9 @@ def test_keys_come_from_the_caller_or_the_environment(monkeypatch: pytest.Monkey
     assert auth_headers(AZURE, find_key(AZURE)) == {"api-key": "env"}
     assert auth_headers(OPENAI, find_key(OPENAI, "mine")) == {"authorization": "Bearer mine"}
     assert find_key(MIXEDBREAD) == "second"
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    assert find_key(OPENAI) == "secret"
+    assert find_key(guess_profile("https://who.example/v1")) is None
     monkeypatch.delenv("ANTIPHON_API_KEY", raising=False)
     assert auth_headers(ANTIPHON, find_key(ANTIPHON)) == {}
 
