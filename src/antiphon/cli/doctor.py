@@ -21,7 +21,7 @@ from antiphon.cli.access import missing_libraries
 from antiphon.cli.models import models_wanted
 from antiphon.cli.options import GroupedCommand, read_settings, setting_options
 from antiphon.errors import ConfigurationError
-from antiphon.settings import FIELDS, Settings
+from antiphon.settings import FIELDS, ModelConfig, Settings
 
 __all__ = ["Check", "diagnose", "doctor"]
 
@@ -76,6 +76,9 @@ def diagnose(settings: Settings) -> Iterator[Check]:
     yield _data_directory(settings.data_path)
     for name in models_wanted(settings):
         yield _model(name, settings)
+    for config in settings.models:
+        if config.base_url is not None:
+            yield _upstream(config)
     yield _store(settings)
     yield _port(settings)
 
@@ -166,6 +169,22 @@ def _gguf(path: Path) -> Check:
     if magic != b"GGUF":
         return Check("fail", "model", f"{path} is not a GGUF file", "Give --model the path of a GGUF file.")
     return Check("ok", "model", f"{path}, {path.stat().st_size / 1e6:.0f} MB")
+
+
+def _upstream(config: ModelConfig) -> Check:
+    import asyncio
+
+    from antiphon.engines.upstream import chat_engine
+
+    try:
+        engine = chat_engine(config)
+    except ConfigurationError as error:
+        return Check("fail", "upstream", str(error))
+    if asyncio.run(engine.answers()):
+        length = engine.capabilities.context_length
+        return Check("ok", "upstream", f"{engine.name} answers at {config.base_url}, context of {length} tokens")
+    advice = "The server starts without it, and the model is ready when it answers."
+    return Check("warn", "upstream", f"{engine.name} does not answer at {config.base_url}", advice)
 
 
 def _store(settings: Settings) -> Check:

@@ -65,6 +65,25 @@ def test_a_model_file_is_looked_at(tmp_path: Path) -> None:
     assert line(doctor("--model", str(path)), "model").startswith("ok")
 
 
+@pytest.mark.requirement("upstream:settings")
+def test_an_upstream_is_asked_whether_it_answers(tmp_path: Path, scripted_server: str) -> None:
+    config = tmp_path / "antiphon.toml"
+
+    def checked(table: str) -> Result:
+        config.write_text(f'[[models]]\nname = "far"\n{table}\n', encoding="utf-8")
+        return doctor("--config", str(config), "--store", "memory")
+
+    there = checked(f'base_url = "{scripted_server}"')
+    assert there.exit_code == 0
+    assert line(there, "upstream").startswith("ok")
+    away = checked('base_url = "http://127.0.0.1:9/v1"')
+    assert away.exit_code == 0
+    assert line(away, "upstream").startswith("warn")
+    wrong = checked('base_url = "http://127.0.0.1:9/v1"\nprofile = "acme"')
+    assert wrong.exit_code == 1
+    assert line(wrong, "upstream").startswith("fail")
+
+
 def test_missing_libraries_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access, "missing_libraries", lambda models: ["uvicorn"])
     monkeypatch.setattr("antiphon.cli.doctor.missing_libraries", lambda models: ["uvicorn"])

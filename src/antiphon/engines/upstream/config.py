@@ -34,6 +34,8 @@ def chat_engine(config: ModelConfig, on_event: EventHook | None = None) -> ChatE
     place = f"The model '{name}' in [[models]]"
     if config.path or config.embedding or config.mmproj is not None or config.chat_template_file is not None:
         raise ConfigurationError(f"{place} runs elsewhere: no file of this machine belongs to it.")
+    if config.tool_dialect is not None:
+        raise ConfigurationError(f"{place} runs elsewhere, and the server there reads its calls: no 'tool_dialect'.")
     if config.profile not in PROFILES:
         raise ConfigurationError(f"{place}: there is no profile '{config.profile}'; there are {', '.join(PROFILES)}.")
     if config.thinking not in _THINKING:

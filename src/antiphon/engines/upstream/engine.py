@@ -84,9 +84,21 @@ class ChatEngine(Engine):
             logprobs=self._profile.logprobs,
         )
 
+    @property
+    def fingerprint(self) -> str:
+        """The upstream's name for the model: what was begun with another one is not gone on with."""
+        return f"chat:{self._model}"
+
     async def start(self) -> None:
         """Ask the upstream whether it is there; where it is not, the engine is not ready until it is."""
         await self._health.begin()
+
+    async def answers(self) -> bool:
+        """Whether the upstream answers, for who wants to know before a start; every connection is closed then."""
+        try:
+            return await self._probe()
+        finally:
+            await self.close()
 
     async def wait_ready(self, seconds: float) -> bool:
         """Whether the upstream answers, after waiting for it."""
