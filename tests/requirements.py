@@ -1923,6 +1923,7 @@ RUNTIME: tuple[Requirement, ...] = (
         "architecture, laws 1, 2 and 4",
         "Over a store that fails at random, with takeovers, cancellations and stops, every response ends once and whole.",
     ),
+    R("runs:freed", "issue 3, Must show 8", "What a request held is freed at its end, without the garbage collector."),
     R("strays:left", "issue 3, Crash", "A client that leaves while its response is begun leaves no row that runs."),
     R("strays:unsure", "faults B2 11", "A response that began although its client was told otherwise is ended."),
     R("strays:refused", "faults B2 9", "A response that did not begin leaves nothing behind."),

@@ -88,6 +88,10 @@ def sampled_of(batches: Sequence[EventBatch], turn: int = 0) -> tuple[Sampled, T
     return whole, spent
 
 
+def _unheard(_: object) -> None:
+    pass
+
+
 class Journal:
     """Writes one run's events with its fence.
 
@@ -114,8 +118,8 @@ class Journal:
         self._id = response_id
         self._frames = frames
         self._delay = delay
-        self._told = told
-        self._failed = failed
+        self._told: Callable[[int | None], None] = told
+        self._failed: Callable[[Exception], None] = failed
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
@@ -129,6 +133,10 @@ class Journal:
         self.durable = durable
         self.status: str | None = None
         self.lost = False
+
+    def tell_nobody(self) -> None:
+        """What becomes of the last write is nobody's concern any more."""
+        self._told = self._failed = _unheard
 
     def begin_turn(self, sampled: Sampled, number: int = 0, spent: TokenUsage = NOTHING_USED) -> None:
         """From now on, batches carry what is sampled here; what is there already was logged by an earlier life.

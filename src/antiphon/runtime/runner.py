@@ -80,12 +80,14 @@ class Run:
         self._hurry = asyncio.Event()
         self._generating = False
         self._task: asyncio.Task[None] | None = None
+        self.started = False
+        """Whether `run` has been called."""
         self._stored_body: bytes | None = None
         self.log, self._assembler = self._begin_log(taken)
         self.live = LiveLog(self.log)
         self.journal = self._begin_journal(taken)
         begun = Progress() if taken is None else taken.begun
-        self._generation = Generation(
+        self._generation: Generation | None = Generation(
             plan,
             self.log,
             self._assembler,
@@ -145,11 +147,6 @@ class Run:
         return self.journal.fence if self.journal is not None else 1
 
     @property
-    def started(self) -> bool:
-        """Whether `run` has been called."""
-        return self._task is not None
-
-    @property
     def moved(self) -> bool:
         """Whether the response goes on, or has ended, elsewhere."""
         return self.live.moved
@@ -171,6 +168,7 @@ class Run:
 
     async def run(self) -> None:
         """Generate to the end and commit it."""
+        self.started = True
         self._task = asyncio.current_task()
         try:
             if self._stopping is None:
@@ -196,6 +194,13 @@ class Run:
             elif not self.live.closed:
                 self.live.close()
             self._tell()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Refer to nothing that refers to the run: it would wait for the garbage collector, with all that was read."""
+        self._task = self._generation = self.job = None
+        if self.journal is not None:
+            self.journal.tell_nobody()
 
     def leave(self) -> None:
         """The client left a foreground response: stop; it is kept as cancelled, with what was generated."""
@@ -282,7 +287,8 @@ class Run:
                 if self.journal is not None:
                     self.journal.status = "in_progress"
                 self._published()
-            await self._generation.run()
+            if self._generation is not None:
+                await self._generation.run()
         except asyncio.CancelledError:
             if self._stopping is None:
                 raise
