@@ -183,6 +183,38 @@ async def test_all_media_together_are_bounded(api: InProcess, monkeypatch: pytes
     assert (refused["code"], refused["param"]) == ("request_too_large", "input[0].content[0]")
 
 
+@requirement("media:room")
+async def test_all_requests_together_hold_so_much_and_no_more(api: InProcess) -> None:
+    room = api.service.planner.media._room
+    image = {"type": "input_image", "image_url": uri(png("red"))}
+    by_file = {"type": "input_image", "file_id": await uploaded(api, "a.png", png("red"))}
+    sound = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
+    document = {"type": "input_file", "filename": "a.txt", "file_data": base64.b64encode(b"words").decode()}
+    chat = {"type": "image_url", "image_url": {"url": uri(png("red"))}}
+    asks = {"messages": [{"role": "user", "content": [chat]}], "model": "eye", "max_completion_tokens": 4}
+    for part in (image, by_file, document):
+        await answer(api, part)
+        assert room.held == 0
+    assert (await api.client.post("/chat/completions", json=asks)).status_code == 200
+    assert (await api.client.post("/responses/input_tokens", json={**asked(image)})).status_code == 200
+    assert (await api.client.post("/responses", json=asked(image, image, sound))).status_code == 400
+    assert room.held == 0
+    made = await api.client.post("/responses", json=asked(image, image, stream=True))
+    assert made.status_code == 200
+    assert room.held == 0
+    # Room for the bytes, and not for those and what is made of them.
+    room.most = 2 * len(png("red"))
+    for part in (image, by_file):
+        refused = await api.client.post("/responses", json=asked(part, part))
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "server_busy")
+        assert room.held == 0
+    room.most = len(png("red")) - 1
+    refused = await api.client.post("/responses", json=asked(by_file))
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "server_busy")
+    assert room.held == 0
+    await answer(api, document)
+
+
 @requirement("media:outbound")
 @pytest.mark.parametrize("url", DENIED)
 async def test_a_url_that_is_not_public_is_refused_unasked(files: tuple[Path, Path], url: str) -> None:

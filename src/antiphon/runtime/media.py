@@ -8,8 +8,6 @@ conversation need not ask for it again (issue 4, section 7; faults B2 15 and 17)
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import hashlib
 import re
 from collections import OrderedDict
@@ -27,11 +25,12 @@ from antiphon.prompt.prompt import ChatMessage
 from antiphon.protocol.items import Item
 from antiphon.protocol.parts import ContentPart, ImageUrlPart, InputAudio, InputFile, InputImage
 from antiphon.runtime.files import Files
+from antiphon.runtime.media_bytes import MediaRoom, decoded, encoded
 from antiphon.runtime.rules import place_of
 from antiphon.settings import Settings
 from antiphon.store.base import Scope, Store
 
-__all__ = ["MAX_FILE_BYTES", "MAX_IMAGE_BYTES", "MAX_MEDIA", "MAX_TOTAL_BYTES", "Media"]
+__all__ = ["MAX_FILE_BYTES", "MAX_HELD_BYTES", "MAX_IMAGE_BYTES", "MAX_MEDIA", "MAX_TOTAL_BYTES", "Media"]
 
 MAX_IMAGE_BYTES: Final = 20 * 1024 * 1024
 """Bytes of an image or a sound before base64: OpenAI's limit (responses-api 4)."""
@@ -44,6 +43,9 @@ MAX_MEDIA: Final = 64
 
 MAX_TOTAL_BYTES: Final = 128 * 1024 * 1024
 """Bytes of all of them together: files and URLs are not held against the limit of request bodies."""
+
+MAX_HELD_BYTES: Final = 4 * MAX_TOTAL_BYTES
+"""Bytes of media that all requests of a server hold at once, from when they are there until their responses end."""
 
 FETCH_SECONDS: Final = 20.0
 TOTAL_SECONDS: Final = 120.0
@@ -168,6 +170,7 @@ class Media:
         self._client = client or OutboundClient(settings.allow_outbound)
         self._fetched = _Kept(MAX_KEPT_BYTES)
         self._read = _Kept(MAX_KEPT_BYTES)
+        self._room = MediaRoom(MAX_HELD_BYTES)
 
     async def close(self) -> None:
         """Close every connection."""
@@ -179,6 +182,7 @@ class Media:
         Raises:
             InvalidRequestError: one of the media cannot be had, is too large, or is not what it says; `param` is its
                 place in the request, where it is there.
+            ServerBusyError: all requests together hold as much as they may.
             UnavailableError: what reads files cannot be started.
         """
         count = sum(_media_in(part) for part in parts if part.media)
@@ -239,16 +243,17 @@ class Media:
         fields = {"url": named} if isinstance(named, str) else named
         data, _ = await self._data(asked.scope, fields.get("url"), fields.get("file_id"), _IMAGE)
         asked.take(len(data))
-        digest = await asyncio.to_thread(_digest, data)
-        form = self._read.get(("image", digest))
-        if form is None:
-            form = await self._reader.image(data, self._settings.max_image_pixels, asked.scope.tenant)
-            self._read.put(("image", digest), form)
-        text = (await asyncio.to_thread(base64.b64encode, data)).decode()
-        url = {"url": f"data:image/{cast('str', form)};base64,{text}"}
+        with self._room.taken(len(data)):
+            digest = await asyncio.to_thread(_digest, data)
+            form = self._read.get(("image", digest))
+            if form is None:
+                form = await self._reader.image(data, self._settings.max_image_pixels, asked.scope.tenant)
+                self._read.put(("image", digest), form)
+            url = await asyncio.to_thread(encoded, f"data:image/{cast('str', form)};base64,", data)
+        held = self._room.hold({"url": url}, len(url))
         if fields.get("detail"):
-            url["detail"] = fields["detail"]
-        return {"type": "image_url", "image_url": url}
+            held["detail"] = fields["detail"]
+        return {"type": "image_url", "image_url": held}
 
     async def _document(self, asked: _Asked, fields: Mapping[str, Any]) -> Mapping[str, Any]:
         source = fields.get("file_data") or fields.get("file_url")
@@ -271,8 +276,9 @@ class Media:
             raise InvalidRequestError("An input_audio needs 'data' in base64.", code="missing_required_parameter")
         found = await asyncio.to_thread(_decoded, data, _AUDIO)
         asked.take(len(found))
-        text = (await asyncio.to_thread(base64.b64encode, found)).decode()
-        return {"type": "input_audio", "input_audio": {"data": text, "format": form}}
+        # It is valid by now, and goes on as it came.
+        held = self._room.hold({"data": data, "format": form}, len(data))
+        return {"type": "input_audio", "input_audio": held}
 
     async def _data(
         self, scope: Scope, source: object, file_id: object, codes: _Codes, *, plain: bool = False
@@ -286,7 +292,9 @@ class Media:
             return await self._fetch(scope, source, codes), source.rsplit("?", 1)[0].rsplit("/", 1)[-1] or codes.name
         if isinstance(file_id, str) and file_id:
             try:
-                file = await self._files.content(scope, file_id, codes.most)
+                size = (await self._files.retrieve(scope, file_id)).bytes
+                with self._room.taken(min(size, codes.most)):
+                    file = await self._files.content(scope, file_id, codes.most)
             except NotFoundError as error:
                 raise InvalidRequestError(error.message, code=codes.missing) from None
             return file.data, file.filename
@@ -332,20 +340,20 @@ def _media_in(part: Conversation) -> int:
 
 
 def _decoded_uri(uri: str, codes: _Codes) -> bytes:
-    head, separator, data = uri.partition(",")
-    if not separator or _DATA_HEAD.fullmatch(head) is None:
+    comma = uri.find(",")
+    if comma < 0 or _DATA_HEAD.fullmatch(uri, 0, comma) is None:
         raise InvalidRequestError(
             f"The data URI of the {codes.name} must read 'data:<type>;base64,<data>'.", code=codes.base64
         )
-    return _decoded(data, codes)
+    return _decoded(uri, codes, comma + 1)
 
 
-def _decoded(text: str, codes: _Codes) -> bytes:
-    if len(text) > -(-codes.most // 3) * 4:
+def _decoded(text: str, codes: _Codes, first: int = 0) -> bytes:
+    if len(text) - first > -(-codes.most // 3) * 4:
         raise InvalidRequestError(f"The {codes.name} has more than {codes.most} bytes.", code=codes.large)
     try:
-        data = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
+        data = decoded(text, first)
+    except ValueError:
         raise InvalidRequestError(f"The data of the {codes.name} is no valid base64.", code=codes.base64) from None
     if not data:
         raise InvalidRequestError(f"The {codes.name} is empty.", code=codes.empty)
