@@ -295,3 +295,11 @@ def test_variables_of_the_request_stand_before_those_of_the_settings():
     found = body("sglang", template_defaults={"a": 1, "b": 1}, template_kwargs={"b": 2})
     assert found["chat_template_kwargs"] == {"a": 1, "b": 2}
     assert "chat_template_kwargs" not in body("openai", template_kwargs={"b": 2})
+
+
+@pytest.mark.requirement("upstream:request:effort")
+def test_no_level_of_the_settings_stays_where_thinking_is_off():
+    found = body("vllm", reasoning_effort="none", template_defaults={"reasoning_effort": "max"})
+    assert found["chat_template_kwargs"] == {"enable_thinking": False}
+    found = body("vllm", reasoning_effort="none", template_kwargs={"reasoning_effort": "low"})
+    assert found["chat_template_kwargs"] == {"enable_thinking": False, "reasoning_effort": "low"}
