@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from antiphon.engines.upstream import generation
+from antiphon.errors import EngineUnavailableError
+from antiphon.runtime.planner import wait_ready
 from antiphon.settings import ModelConfig, Settings
 from support.inprocess import InProcess, inprocess_app, sse_events
 from support.upstream import (
@@ -197,7 +199,8 @@ async def test_an_upstream_that_is_gone_is_left_alone_until_it_answers(fake: Fak
         async with asyncio.timeout(5):
             while engine.ready:
                 await asyncio.sleep(0)
-        assert not await engine.wait_ready(0.01)
+        with pytest.raises(EngineUnavailableError, match="does not answer"):
+            await wait_ready(engine, 0.01)
         fake.up = True
         assert await engine.wait_ready(5)
         assert (await app.create("Hi"))["output_text"] == "Hello"

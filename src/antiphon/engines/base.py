@@ -98,6 +98,9 @@ class Engine(ABC):
     name: str
     """The model's own name: a GGUF's file stem, or `scripted`."""
 
+    not_ready: str = "The model is being loaded. Please try again later."
+    """What a request is told that comes before it can generate."""
+
     template_defaults: Mapping[str, Any] = {}
     """Variables for the chat template that the model's and the server's settings name."""
 

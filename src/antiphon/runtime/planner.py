@@ -331,7 +331,7 @@ async def wait_ready(engine: Engine, patience: float = RESTART_PATIENCE) -> None
         EngineUnavailableError: it is loading its first model, or was not restarted within that many seconds.
     """
     if not engine.ready and not await engine.wait_ready(patience):
-        raise EngineUnavailableError("The model is being loaded. Please try again later.", retry_after=2.0)
+        raise EngineUnavailableError(engine.not_ready, retry_after=2.0)
 
 
 def _opened(request: CreateResponse, reading: Reading, *, stored: bool) -> Response:

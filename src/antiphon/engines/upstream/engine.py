@@ -44,6 +44,8 @@ class ChatEngine(Engine):
     the kinds of media that it reads. `thinking` says how it stands in the text: `tagged`, `primed` or `none`.
     """
 
+    not_ready = "The upstream of this model does not answer. Please try again later."
+
     def __init__(
         self,
         name: str,
