@@ -9,7 +9,7 @@ rule number, an issue) and one sentence. `divergence` says where we knowingly di
 
 from __future__ import annotations
 
-from requirements_driver import DRIVER_CALLS, DRIVER_DECODE, DRIVER_ENCODE, DRIVER_STREAM, DRIVER_TOOLS
+from requirements_driver import ASK, DRIVER_CALLS, DRIVER_DECODE, DRIVER_ENCODE, DRIVER_STREAM, DRIVER_TOOLS
 from requirements_upkeep import UPKEEP
 from requirements_upstream import UPSTREAMS
 from support.requirement import Requirement
@@ -2886,6 +2886,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *DRIVER_STREAM,
     *DRIVER_CALLS,
     *DRIVER_TOOLS,
+    *ASK,
     *PROBE,
     *TEMPLATES,
     *LIBRARIES,

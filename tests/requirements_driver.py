@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.requirement import Requirement
 
-__all__ = ["DRIVER_CALLS", "DRIVER_DECODE", "DRIVER_ENCODE", "DRIVER_STREAM", "DRIVER_TOOLS"]
+__all__ = ["ASK", "DRIVER_CALLS", "DRIVER_DECODE", "DRIVER_ENCODE", "DRIVER_STREAM", "DRIVER_TOOLS"]
 
 R = Requirement
 
@@ -257,4 +257,22 @@ DRIVER_TOOLS: tuple[Requirement, ...] = (
         "Rounds go on from each other where answers are kept; otherwise all rounds go along, with their calls.",
     ),
     R("driver:tools:server", "issue 5, must show 2", "The loop ends the same over each transport to our own server."),
+)
+
+ASK: tuple[Requirement, ...] = (
+    R(
+        "cli:ask:answer",
+        "issue 5, section 1",
+        "`antiphon ask` writes the answer of any endpoint, as it comes or whole.",
+    ),
+    R("cli:ask:parts", "issue 5, section 1", "Images and files go along, by path or URL."),
+    R("cli:ask:schema", "issue 5, section 1", "With a schema the answer is JSON that follows it, or there is none."),
+    R("cli:ask:chain", "issue 5, section 1", "A question can go on from an earlier response."),
+    R("cli:ask:json", "issue 5, section 1", "All of the answer is written as JSON, or its chunks a line each."),
+    R(
+        "cli:ask:errors",
+        "issue 5, section 1",
+        "What goes wrong is one line; the code is 1, or 2 where nothing was asked.",
+    ),
+    R("cli:ask:keys", "issue 5, section 1", "A provider's key goes to that provider only, unless another is named."),
 )

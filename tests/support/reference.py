@@ -73,6 +73,7 @@ HEADINGS: Mapping[str, str] = {
     "DRIVER_STREAM": "The driver",
     "DRIVER_CALLS": "The driver",
     "DRIVER_TOOLS": "The driver",
+    "ASK": "The command line",
 }
 
 
@@ -85,7 +86,7 @@ EXAMPLES: Mapping[str, str] = {
     "The store": "memory, SQLite and PostgreSQL by the same tests: chains, limits, fences, full disks",
     "The API": "create, stream, retrieve, delete, cancel, input_items, models, health, metrics, keys",
     "Clients": "the openai package validates every object and event strictly; llm-comply",
-    "The command line": "serve, chat, models, keys, tenants, db, doctor; every setting as flag, variable and key",
+    "The command line": "serve, chat, ask, models, keys, tenants, db, doctor; every setting as flag, variable and key",
     "The project": "docs that are run, a map of the modules, limits of size",
     "Background and crashes": "the same stream goes on with the next number; kills in mixed traffic lose nothing",
     "Requests to elsewhere": "nothing but public addresses unless named, no rebinding, no redirect unasked",

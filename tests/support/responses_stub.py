@@ -37,6 +37,7 @@ class ResponsesStub:
     done: bool = True
     requests: list[Event] = field(default_factory=list[Event])
     keys: list[str | None] = field(default_factory=list["str | None"])
+    posted_keys: list[str | None] = field(default_factory=list["str | None"])
 
 
 def _handler(stub: ResponsesStub) -> type[BaseHTTPRequestHandler]:
@@ -46,6 +47,7 @@ def _handler(stub: ResponsesStub) -> type[BaseHTTPRequestHandler]:
             self._json(200, {"object": "list", "data": [{"id": name} for name in stub.models]})
 
         def do_POST(self) -> None:
+            stub.posted_keys.append(self.headers["authorization"])
             stub.requests.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
             if stub.refuse is not None:
                 self._json(*stub.refuse)

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from antiphon import __version__
+from antiphon.cli.ask import ask
 from antiphon.cli.chat import chat
 from antiphon.cli.db import db
 from antiphon.cli.doctor import doctor
@@ -58,6 +59,7 @@ def cli() -> None:
 
 cli.add_command(serve)
 cli.add_command(chat)
+cli.add_command(ask)
 cli.add_command(models)
 cli.add_command(doctor)
 cli.add_command(keys)
