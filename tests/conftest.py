@@ -21,6 +21,7 @@ HEAVY = [
     "clients/test_real_forced.py",
     "faults/test_driver_killed.py",
     "clients/test_real_libraries.py",
+    "unit/prompt/test_dialect_splits.py",
     "clients/test_real_upstream.py",
     "unit/engines/test_llamacpp_dialects.py",
     "unit/engines/test_llamacpp_bound.py",

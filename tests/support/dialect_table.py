@@ -28,7 +28,7 @@ from support import dialects, tiny_gguf
 from support.families import FAMILIES, Family, model_of
 from support.local_engine import collect, running
 
-__all__ = ["COLUMNS", "HISTORY", "PAGE", "TOOLS", "Row", "asked", "items_of", "measure", "page"]
+__all__ = ["COLUMNS", "HISTORY", "PAGE", "TOOLS", "Row", "asked", "items_of", "measure", "page", "text_before"]
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "dialects.md"
 
@@ -153,7 +153,7 @@ async def _auto(row: Row, family: Family, directory: Path, seed: int, start: int
     dialect = named(family.dialect, family.text())
     prompt = asked(seed, "auto", parallel_tool_calls=False)
     opening = next(iter(dialect.call_openings(prompt)), "")
-    path = _scripted(family, directory, _before(dialect) + opening, start)
+    path = _scripted(family, directory, text_before(dialect) + opening, start)
     async with running(path, settings=Settings(threads=1)) as engine:
         found = await _answer(engine, prompt)
     items: list[Any] = [found] if isinstance(found, str) else items_of(found)
@@ -187,7 +187,7 @@ def _scripted(family: Family, directory: Path, text: str, start: int) -> Path:
     )
 
 
-def _before(dialect: Dialect) -> str:
+def text_before(dialect: Dialect) -> str:
     """A text, as this family writes one before a call."""
     if dialect.name == "harmony":
         return f"{_TEXT_CHANNEL}{_WELL}<|end|><|start|>assistant<|channel|>commentary "
