@@ -22,7 +22,7 @@ from antiphon.engines.llamacpp.client import ChildDiedError, ChildError, Client
 from antiphon.engines.llamacpp.diagnosis import check_model_file, without_paths
 from antiphon.engines.llamacpp.generation import Generation, LlamaTurn, Means
 from antiphon.engines.llamacpp.identity import fingerprint
-from antiphon.engines.llamacpp.media import inline_media, kinds, marked
+from antiphon.engines.llamacpp.media import check_inline, inline_media, kinds, marked
 from antiphon.engines.llamacpp.memory import Header, available_memory, check_context, fitting_context, read_header
 from antiphon.engines.llamacpp.pool import TokenPool
 from antiphon.engines.llamacpp.probe import Probe
@@ -273,7 +273,7 @@ class LlamaCppEngine(Engine):
         binding = await self._bindings.of(prompt)
         await check_biases(client, prompt.sampling)
         try:
-            inline_media(chat_messages(prompt.messages))
+            check_inline(prompt.messages)
             rendered, body = await self._render(client, instructed(prompt))
             media = inline_media(body["messages"])
             tokens: list[int] = []

@@ -6,12 +6,15 @@ markers. Data is taken from the request alone: given an address llama.cpp would 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, cast
 
 from antiphon.errors import InvalidRequestError
+from antiphon.prompt.prompt import ChatMessage
 
-__all__ = ["inline_media", "kinds", "marked"]
+__all__ = ["check_inline", "inline_media", "kinds", "marked"]
+
+_HEAD_END: Final = ";base64,"
 
 
 def kinds(modalities: Mapping[str, bool]) -> frozenset[str]:
@@ -21,34 +24,49 @@ def kinds(modalities: Mapping[str, bool]) -> frozenset[str]:
     return frozenset(kind for name, kind in names.items() if modalities.get(name))
 
 
-def inline_media(messages: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The base64 data of all media in chat-completions messages, in their order.
+def check_inline(messages: Sequence[ChatMessage]) -> None:
+    """Refuse media that are not in the messages themselves.
 
     Raises:
         InvalidRequestError: one is an address, or of a kind that no projector reads.
     """
-    return [_data(part) for part in _parts(messages)]
+    for message in messages:
+        if not isinstance(message.content, str):
+            for part in _media(message.content):
+                _place(part)
 
 
-def _parts(messages: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def inline_media(messages: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The base64 data of all media in chat-completions messages, in their order.
+
+    Raises:
+        InvalidRequestError: as above.
+    """
+    found: list[str] = []
     for message in messages:
         content = message.get("content")
         if isinstance(content, list):
-            for part in cast("list[Mapping[str, Any]]", content):
-                if part.get("type") != "text":
-                    yield part
+            for part in _media(cast("list[Mapping[str, Any]]", content)):
+                text, first = _place(part)
+                found.append(text[first:])
+    return found
 
 
-def _data(part: Mapping[str, Any]) -> str:
+def _media(content: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    return (part for part in content if part.get("type") != "text")
+
+
+def _place(part: Mapping[str, Any]) -> tuple[str, int]:
+    """A text and where the data begin in it: large data are not copied before they are needed."""
     kind = part.get("type")
     if kind == "image_url":
         url = str(part["image_url"]["url"])
-        head, separator, data = url.partition(";base64,")
-        if not separator or not head.startswith("data:"):
+        found = url.find(_HEAD_END)
+        if found < 0 or not url.startswith("data:"):
             raise InvalidRequestError("An image must be a data URI in base64 for this model.", param="input")
-        return data
+        return url, found + len(_HEAD_END)
     if kind == "input_audio":
-        return str(part["input_audio"]["data"])
+        return str(part["input_audio"]["data"]), 0
     raise InvalidRequestError("This model reads text, images and audio only.", param="input")
 
 
