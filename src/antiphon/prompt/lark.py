@@ -153,6 +153,10 @@ def _with_definitions_outside(node: Any, names: Mapping[str, str], defs: dict[st
         if key == "$ref" and isinstance(value, str):
             name = value.removeprefix("#/$defs/")
             made[key] = f"#/$defs/{names.get(name, name)}"
+        elif key in ("properties", "patternProperties"):
+            # The names in it may be those of keywords.
+            parts = cast("Mapping[str, Any]", value)
+            made[key] = {name: _with_definitions_outside(part, names, defs) for name, part in parts.items()}
         elif key in ("enum", "const"):
             made[key] = value
         elif key != "$defs":

@@ -136,19 +136,22 @@ def _reached(name: str, defs: Schema) -> set[str]:
 
 
 def _renamed(node: Any, renamed: Callable[[str], str | None]) -> Any:
-    if isinstance(node, list):
-        return [_renamed(part, renamed) for part in cast("list[Any]", node)]
+    """An expressed schema with other names for what it refers to; False for a reference that gets none."""
     if not isinstance(node, dict):
         return node
     made: Schema = {}
     for key, value in cast("Schema", node).items():
-        if key == "$ref" and isinstance(value, str):
-            target = renamed(value.removeprefix("#/$defs/"))
+        if key == "$ref":
+            target = renamed(str(value).removeprefix("#/$defs/"))
             if target is None:
                 return False
             made[key] = f"#/$defs/{target}"
+        elif key in ("properties", "patternProperties"):
+            made[key] = {name: _renamed(part, renamed) for name, part in cast("Schema", value).items()}
+        elif key in ("anyOf", "prefixItems"):
+            made[key] = [_renamed(part, renamed) for part in cast("list[Any]", value)]
         else:
-            made[key] = value if key in ("enum", "const") else _renamed(value, renamed)
+            made[key] = _renamed(value, renamed) if key in ("items", "additionalProperties") else value
     return made
 
 

@@ -108,6 +108,7 @@ def test_numbers_and_patterns_have_an_end_too(made: Callable[[Schema, int], Sche
             "null",
         ),
         ({"type": "array", "items": {"$ref": "#"}}, "[{}]", "[]"),
+        ({"properties": {"enum": {"$ref": "#"}, "const": {"const": {"$ref": "#"}}}}, '{{"enum": {}}}', "{}"),
     ],
 )
 def test_a_schema_within_itself_has_an_end(
