@@ -509,3 +509,61 @@ def test_any_cut_of_the_bytes_gives_the_same(program: tuple[list[Any], list[Any]
     deltas += decoder.end()
     assert joined(deltas) == expected
     assert joined(decoded(events)) == expected
+
+
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.text(max_size=6)
+    | st.sampled_from(["{}", "[", "stop"])
+)
+NAMES = (
+    "choices delta message content reasoning reasoning_content refusal tool_calls function_call function name "
+    "arguments index id finish_reason logprobs token logprob top_logprobs bytes usage prompt_tokens "
+    "completion_tokens text type prompt_tokens_details cached_tokens timings cache_n prompt_n predicted_n error object code thinking"
+).split()
+ANYTHING = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4)
+)
+PIECES = st.dictionaries(st.sampled_from(NAMES), ANYTHING, max_size=4)
+CHUNKS = st.one_of(
+    ANYTHING,
+    st.builds(
+        lambda piece, more: {"choices": [{"delta": piece}], **more}, PIECES, PIECES.filter(lambda p: "choices" not in p)
+    ),
+    st.builds(lambda piece: {"choices": [{"delta": {"tool_calls": [piece]}}]}, PIECES),
+    st.builds(
+        lambda name, args: {"choices": [{"delta": {"function_call": {"name": name, "arguments": args}}}]},
+        st.none() | st.sampled_from(list(TOOLS)),
+        ANYTHING,
+    ),
+)
+
+
+@pytest.mark.requirement("upstream:error")
+@settings(max_examples=40, deadline=None)
+@given(st.lists(CHUNKS, max_size=5))
+def test_whatever_comes_is_deltas_or_an_error(events: list[Any]):
+    try:
+        deltas = decoded([*events, "[DONE]"], Reading(3, TOOLS, logprobs=True))
+    except EngineError as error:
+        assert len(error.message) < 400
+    else:
+        assert isinstance(deltas[-1], Stop)
+        assert all(not isinstance(delta, Stop) for delta in deltas[:-1])
+
+
+@pytest.mark.requirement("upstream:error")
+@pytest.mark.parametrize("field", ["content", "reasoning", "arguments"])
+def test_what_is_nested_deeply_breaks_nothing(field: str):
+    deep = '{"a":' * 700 + "1" + "}" * 700 if field == "arguments" else "[" * 700 + "]" * 700
+    piece = (
+        f'{{"function_call":{{"name":"get","arguments":{deep}}}}}' if field == "arguments" else f'{{"{field}":{deep}}}'
+    )
+    decoder = ChatDecoder(READING)
+    try:
+        decoder.feed(f'{{"choices":[{{"delta":{piece}}}]}}')
+        assert isinstance(decoder.feed("[DONE]")[-1], Stop)
+    except EngineError as error:
+        assert error.code == "upstream_invalid"

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from antiphon.engines.upstream.wire import CallPiece, FunctionPiece
+from antiphon.engines.upstream.words import INVALID
 from antiphon.errors import EngineError
 from antiphon.machine.arguments import ArgumentReader, MalformedError, Piece
 from antiphon.machine.deltas import Delta, ToolCallDelta, ToolCallStart
@@ -240,4 +241,9 @@ def _is_another(last: Call, function: FunctionPiece) -> bool:
 def _argument_text(arguments: Any) -> str:
     if arguments is None:
         return ""
-    return arguments if isinstance(arguments, str) else encode(arguments).decode()
+    if isinstance(arguments, str):
+        return arguments
+    try:
+        return encode(arguments).decode()
+    except RecursionError:
+        raise EngineError("The upstream made a call whose arguments are nested too deeply.", code=INVALID) from None

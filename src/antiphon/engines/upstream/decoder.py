@@ -29,6 +29,9 @@ __all__ = ["ChatDecoder", "Reading"]
 
 _ERROR: Final = "error"
 _CUTS: Final = {"length": "length", "max_tokens": "length", "content_filter": "content_filter"}
+_MOST_LEVELS: Final = 4
+"""Levels of lists and parts around a text."""
+
 _FAILURES: Final = frozenset({"error", "abort", "aborted", "cancelled"})
 
 
@@ -279,14 +282,14 @@ def _fields(chunk: Chunk) -> dict[str, Any]:
     return {"message": chunk.message, "code": chunk.code, "type": chunk.type}
 
 
-def _text_of(value: Any) -> str:
+def _text_of(value: Any, levels: int = _MOST_LEVELS) -> str:
     """The text of a field that is one, or a list of parts."""
     if isinstance(value, str):
         return value
-    if isinstance(value, list):
-        return "".join(_text_of(part) for part in cast("list[Any]", value))
-    if isinstance(value, dict):
-        return _text_of(cast("dict[str, Any]", value).get("text"))
+    if isinstance(value, list) and levels:
+        return "".join(_text_of(part, levels - 1) for part in cast("list[Any]", value))
+    if isinstance(value, dict) and levels:
+        return _text_of(cast("dict[str, Any]", value).get("text"), levels - 1)
     return ""
 
 
