@@ -167,7 +167,7 @@ class Client:
         return Stream(self._endpoint.driver, self._endpoint.stream(context, model, options), self._http)
 
     def session(self) -> Session:
-        """A WebSocket, for many answers one after the other. It needs the package `wsproto`."""
+        """A WebSocket, for many answers one after the other."""
         endpoint = self._endpoint
         return Session(endpoint.driver, endpoint.socket_request, self._http, endpoint.limits.silence)
 
@@ -305,7 +305,7 @@ class AsyncClient:
         return AsyncStream(self._endpoint.driver, self._endpoint.stream(context, model, options), self._http)
 
     def session(self) -> AsyncSession:
-        """A WebSocket, for many answers one after the other. It needs the package `wsproto`."""
+        """A WebSocket, for many answers one after the other."""
         endpoint = self._endpoint
         return AsyncSession(endpoint.driver, endpoint.socket_request, self._http, endpoint.limits.silence)
 

@@ -31,10 +31,6 @@ _MAX_MESSAGE: Final = 64 * 1024 * 1024
 MakeRequest = Callable[[Conversation, "str | None", Mapping[str, Any]], Request]
 
 
-def _needs_wsproto() -> DriverError:
-    return DriverError("Sessions need the package `wsproto`: pip install 'httpx2[ws]'.")
-
-
 class _Socket:
     """The socket of a session, synchronous."""
 
@@ -71,10 +67,8 @@ class _Socket:
 
     def _connect(self, step: Connect) -> Answer:
         self.close()
-        try:
-            from httpx2.websockets import WebSocketUpgradeError
-        except ImportError:
-            raise _needs_wsproto() from None
+        from httpx2.websockets import WebSocketUpgradeError
+
         try:
             with telling():
                 opened = self._client.websocket(step.url, headers=step.headers, max_message_size_bytes=_MAX_MESSAGE)
@@ -128,10 +122,8 @@ class _AsyncSocket:
         await self.close()
         if self.tasks is None:
             raise DriverError("A session is used with `async with`.")
-        try:
-            from httpx2.websockets import HTTPXWSException, WebSocketUpgradeError
-        except ImportError:
-            raise _needs_wsproto() from None
+        from httpx2.websockets import HTTPXWSException, WebSocketUpgradeError
+
         self._leave, self._left = anyio.Event(), anyio.Event()
         try:
             with telling():
