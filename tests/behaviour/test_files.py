@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
@@ -193,6 +194,24 @@ async def test_what_is_no_upload_is_a_400_and_leaves_nothing(api: InProcess):
         "/files", content=b"not a form", headers={"content-type": "multipart/form-data; boundary=b"}
     )
     assert fault(reply)[::2] == (400, "invalid_form")
+    assert await held(api) == 0
+
+
+@requirement("files:malformed", "files:interrupted")
+@pytest.mark.parametrize("end", ["", "\r\n--b", "\r\n--b\r\n" + part('name="purpose"', "bat")])
+async def test_a_form_that_breaks_off_leaves_no_temporary_file(api: InProcess, end: str):
+    headers = {"content-type": "multipart/form-data; boundary=b"}
+    body = (
+        "--b\r\n" + part('name="purpose"', "batch") + "\r\n--b\r\n" + part('name="file"; filename="a"', "x" * 2_000_000)
+    )
+    gc.disable()
+    try:
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        reply = await api.client.post("/files", content=(body + end).encode(), headers=headers)
+        assert fault(reply)[::2] == (400, "invalid_form")
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+    finally:
+        gc.enable()
     assert await held(api) == 0
 
 

@@ -105,7 +105,7 @@ class FilesRoutes:
         declared = exchange.header(b"content-length")
         if declared is not None and declared.isdigit() and int(declared) > self._largest + _AROUND_FILE:
             raise _too_large(self._largest)
-        parser = MultiPartParser(
+        parser = _Parser(
             Headers({"content-type": f'multipart/form-data; boundary="{_boundary(exchange)}"'}),
             _received(exchange, self._largest),
             max_files=1,
@@ -113,9 +113,32 @@ class FilesRoutes:
             max_part_size=_FIELD_BYTES,
         )
         try:
-            return await parser.parse()
+            return await parser.parse_whole()
         except MultiPartException as error:
             raise InvalidRequestError(f"The form cannot be read. {error.message}", code="invalid_form") from None
+
+
+class _Parser(MultiPartParser):
+    """Reads a form to its end, without which its last part is no part, but may have filled a temporary file."""
+
+    _ended = False
+
+    def on_end(self) -> None:
+        """The line that ends a form was there."""
+        self._ended = True
+
+    async def parse_whole(self) -> FormData:
+        """The form.
+
+        Raises:
+            MultiPartException: it cannot be read, or breaks off.
+        """
+        form = await self.parse()
+        if not self._ended:
+            for file in self._files_to_close_on_error:
+                file.close()
+            raise MultiPartException("It ends before its last part does.")
+        return form
 
 
 def _boundary(exchange: Exchange) -> str:
