@@ -521,7 +521,8 @@ LEAVES = (
 NAMES = (
     "choices delta message content reasoning reasoning_content refusal tool_calls function_call function name "
     "arguments index id finish_reason logprobs token logprob top_logprobs bytes usage prompt_tokens "
-    "completion_tokens text type prompt_tokens_details cached_tokens timings cache_n prompt_n predicted_n error object code thinking"
+    "completion_tokens text type prompt_tokens_details cached_tokens timings cache_n prompt_n predicted_n error "
+    "object code thinking"
 ).split()
 ANYTHING = st.recursive(
     LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4)
