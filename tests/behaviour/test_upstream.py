@@ -380,3 +380,16 @@ async def test_a_conversation_that_is_refused_is_sent_as_strict_templates_take_i
     sent = [[message["role"] for message in exchange.body["messages"]] for exchange in fake.asked]
     assert sent == [["system", "user"], ["user"], ["user"], ["system", "user"], ["user"]]
     assert fake.asked[1].body["messages"][0]["content"] == "Be kind.\n\nHi"
+
+
+@pytest.mark.requirement("upstream:serve")
+async def test_what_an_upstream_cannot_do_is_refused(fake: FakeUpstream):
+    async with serving(fake) as app:
+        text = await app.client.post("/completions", json={"model": "scripted", "prompt": "Once"})
+        tokens = await app.client.post("http://127.0.0.1/tokenize", json={"model": "scripted", "content": "Once"})
+        counted = await app.client.post(
+            "/responses/input_tokens", json={"model": "scripted", "input": "Four words of text"}
+        )
+    assert (text.status_code, tokens.status_code) == (400, 400)
+    assert 5 <= counted.json()["input_tokens"] <= 20
+    assert fake.asked == []
