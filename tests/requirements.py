@@ -2693,6 +2693,7 @@ MEDIA: tuple[Requirement, ...] = (
     R("media:document:any-model", "M18", "Every local model reads documents; images need a projector."),
     R("media:refused", "M18", "What cannot be read is a 400 with OpenAI's code and the place of the part."),
     R("media:limits", "faults B2 15", "Bytes and counts of media are held before anything is decoded."),
+    R("media:kept", "faults B2 17", "What a URL gave stands for it for an hour; then it is asked again."),
     R("media:room", "faults B3 16", "What all requests hold of media together is bounded; beyond it is a 503."),
     R("media:pieces", "faults B2 14", "Large media are read and written in pieces, between which others go on."),
     R("media:outbound", "faults B2 17", "URLs of media are asked by the guarded client only; a failure is a 400."),

@@ -6,6 +6,7 @@ import base64
 import io
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -98,6 +99,22 @@ async def test_an_image_is_the_same_from_data_from_a_url_and_from_a_file(api: In
     from_file = await answer(api, {"type": "input_image", "file_id": await uploaded(api, "red.png", red)})
     assert said(first) == said(from_url) == said(from_file)
     assert onward["usage"]["input_tokens"] > first["usage"]["input_tokens"]
+
+
+@requirement("media:kept")
+async def test_what_a_url_gave_stands_for_it_for_a_time(api: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(media, "time", SimpleNamespace(monotonic=lambda: now))
+    async with receiver("localhost") as server:
+        server.answers = [reply(body=png("red")), reply(body=png("blue"))]
+        part = {"type": "input_image", "image_url": f"http://localhost:{server.port}/now.png"}
+        red = said(await answer(api, part))
+        now += media.KEPT_SECONDS - 1
+        assert said(await answer(api, part)) == red
+        assert len(server.requests) == 1
+        now += 1
+        assert said(await answer(api, part)) != red
+        assert len(server.requests) == 2
 
 
 @requirement("media:chat")

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import re
+import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
@@ -51,6 +53,9 @@ FETCH_SECONDS: Final = 20.0
 TOTAL_SECONDS: Final = 120.0
 REDIRECTS: Final = 3
 MAX_KEPT_BYTES: Final = 64 * 1024 * 1024
+KEPT_SECONDS: Final = 3600.0
+"""How long what a URL gave stands for it: what is there may change."""
+
 ENTRY_BYTES: Final = 512
 """What an entry is counted for beside its text: many small ones must not take more memory than the bound means."""
 
@@ -104,31 +109,42 @@ _AUDIO: Final = _Codes(
 
 
 class _Kept:
-    """What was brought in or read, the least recently used dropped first when it is more than the bound."""
+    """What was brought in or read, the least recently used dropped first when it is more than the bound.
 
-    def __init__(self, most: int) -> None:
+    `seconds` is how long it is kept at most, however often it is used.
+    """
+
+    def __init__(self, most: int, seconds: float = math.inf) -> None:
         self._most = most
+        self._seconds = seconds
         self._size = 0
-        self._found: OrderedDict[tuple[str, ...], bytes | str] = OrderedDict()
+        self._found: OrderedDict[tuple[str, ...], tuple[float, bytes | str]] = OrderedDict()
 
     def get(self, key: tuple[str, ...]) -> bytes | str | None:
         """What is kept under the key."""
         found = self._found.get(key)
-        if found is not None:
-            self._found.move_to_end(key)
-        return found
+        if found is None:
+            return None
+        if time.monotonic() >= found[0] + self._seconds:
+            self._drop(key)
+            return None
+        self._found.move_to_end(key)
+        return found[1]
 
     def put(self, key: tuple[str, ...], value: bytes | str) -> None:
         """Keep it, if it is within the bound at all."""
-        before = self._found.pop(key, None)
-        if before is not None:
-            self._size -= _size(key, before)
+        self._drop(key)
         if _size(key, value) > self._most:
             return
         self._size += _size(key, value)
-        self._found[key] = value
+        self._found[key] = time.monotonic(), value
         while self._size > self._most:
-            self._size -= _size(*self._found.popitem(last=False))
+            self._drop(next(iter(self._found)))
+
+    def _drop(self, key: tuple[str, ...]) -> None:
+        found = self._found.pop(key, None)
+        if found is not None:
+            self._size -= _size(key, found[1])
 
 
 class _Asked(Struct):
@@ -168,7 +184,7 @@ class Media:
         self._files = Files(store, settings)
         self._reader = reader or DocumentReader()
         self._client = client or OutboundClient(settings.allow_outbound)
-        self._fetched = _Kept(MAX_KEPT_BYTES)
+        self._fetched = _Kept(MAX_KEPT_BYTES, KEPT_SECONDS)
         self._read = _Kept(MAX_KEPT_BYTES)
         self._room = MediaRoom(MAX_HELD_BYTES)
 
