@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
+from antiphon.child_process import ChildProcess
 from antiphon.engines.checks.checker import TOO_MUCH, Checker
 
 PERSON = {
@@ -247,6 +248,26 @@ async def test_a_question_that_is_given_up_leaves_no_answer_for_the_next(checker
     assert await checker.schema(PERSON) == ""
     task = asyncio.create_task(checker.grammar(ATTACKS["many"]))
     await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await checker.schema({"type": "strange"})
+    assert await checker.schema({"type": "string"}) == ""
+
+
+@pytest.mark.requirement("constrain:check:process")
+async def test_a_question_that_is_given_up_while_the_process_starts_leaves_no_answer_for_the_next(
+    checker: Checker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, ask = asyncio.Event(), ChildProcess.ask_line
+
+    async def told(process: ChildProcess, job: bytes) -> bytes:
+        asked.set()
+        return await ask(process, job)
+
+    monkeypatch.setattr(ChildProcess, "ask_line", told)
+    task = asyncio.create_task(checker.schema(PERSON))
+    await asked.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

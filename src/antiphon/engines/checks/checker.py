@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import OrderedDict
 from typing import Any, Final
 
@@ -104,9 +103,15 @@ class Checker:
         self.starts += 1
         self._process = process = await ChildProcess.start("antiphon.engines.checks.child", longest_line=_MOST_FAULT)
         answer = b""
-        with contextlib.suppress(TimeoutError):
+        try:
             async with asyncio.timeout(_START_SECONDS):
                 answer = await process.ask_line(encode({"schema": {}}) + b"\n")
+        except TimeoutError:
+            pass
+        except BaseException:
+            # As above: each answer would be taken for that of the job after its own.
+            await self._end()
+            raise
         if not answer.endswith(b"\n"):
             await self._end()
             raise EngineUnavailableError("What checks schemas and grammars could not be started; try again.")
