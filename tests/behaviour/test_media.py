@@ -230,6 +230,10 @@ async def test_all_requests_together_hold_so_much_and_no_more(api: InProcess) ->
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "server_busy")
     assert room.held == 0
     await answer(api, document)
+    room.most = len(b"words") - 1
+    refused = await api.client.post("/responses", json=asked(document))
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "server_busy")
+    assert room.held == 0
 
 
 @requirement("media:outbound")

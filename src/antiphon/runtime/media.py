@@ -276,12 +276,13 @@ class Media:
         data, own = await self._data(asked.scope, source, fields.get("file_id"), _FILE, plain="file_data" in fields)
         asked.take(len(data))
         name = str(fields.get("filename") or own)
-        key = ("text", name, await asyncio.to_thread(_digest, data))
-        text = self._read.get(key)
-        if text is None:
-            most = self._settings.max_document_characters
-            text = await self._reader.text(data, name, most, asked.scope.tenant)
-            self._read.put(key, text)
+        with self._room.taken(len(data)):
+            key = ("text", name, await asyncio.to_thread(_digest, data))
+            text = self._read.get(key)
+            if text is None:
+                most = self._settings.max_document_characters
+                text = await self._reader.text(data, name, most, asked.scope.tenant)
+                self._read.put(key, text)
         return {"type": "text", "text": f"File: {name}\n\n{cast('str', text)}"}
 
     async def _sound(self, asked: _Asked, fields: Mapping[str, Any]) -> Mapping[str, Any]:
