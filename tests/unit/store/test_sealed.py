@@ -24,8 +24,10 @@ from antiphon.store.base import (
     Scope,
     Store,
     StoredItem,
+    StoredPrompt,
     StoreLimits,
 )
+from antiphon.store.files import FileLimits, FilePage, StoredFile
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sealed import SealedStore
 from antiphon.store.sealed_files import SealedFiles
@@ -83,6 +85,11 @@ async def fill(store: Store, scope: Scope = OURS) -> None:
     await store.create_conversation(scope, NewConversation("conv_a", 1000, BODY, [StoredItem("first", BODY)]))
     await store.add_conversation_items(scope, "conv_a", [StoredItem("second", BODY)])
     await store.add_codec_key(CodecKey("ck", SECRET, 1000))
+    await store.add_prompt(scope, StoredPrompt("pmpt_a", 1, 1000, BODY))
+    await store.begin_file(scope, StoredFile("file-a", 1000, None, 2 * len(BODY), "batch", SECRET), FileLimits(1, 1000))
+    for position in range(2):
+        assert await store.add_file_chunk(scope, "file-a", position, BODY)
+    assert await store.finish_file(scope, "file-a")
 
 
 def _sampled(events: EventBatch) -> EventBatch:
@@ -104,6 +111,11 @@ async def everything(store: Store, scope: Scope = OURS) -> list[Any]:
         await store.find_idempotent(scope, "once", 0),
         await store.due_deliveries(1e12, 0, 10),
         await store.codec_keys(),
+        await store.find_prompt(scope, "pmpt_a"),
+        await store.prompts(scope),
+        await store.find_file(scope, "file-a"),
+        await store.list_files(scope, FilePage(9)),
+        list(await store.file_chunks(scope, "file-a", 0, 9)),
     ]
 
 
