@@ -181,15 +181,16 @@ async def test_only_the_first_call_passes_where_calls_may_not_be_parallel(api: I
 
 
 @requirement("tools:arguments:cut")
-@pytest.mark.parametrize("limit", [4, 6, 8])
-async def test_a_call_that_the_limit_cuts_is_incomplete_and_is_not_told_again(api: InProcess, limit: int):
-    for tool, call, status in (
-        (SHELL, '!CALL shell {"commands":["echo one","echo two","echo three"]}', "incomplete"),
-        (PATCH, f'!CALL apply_patch {CREATE[:-2]}+three more lines"}}', "in_progress"),
+@pytest.mark.parametrize("more", [0, 2, 4])
+async def test_a_call_that_the_limit_cuts_is_incomplete_and_is_not_told_again(api: InProcess, more: int):
+    for tool, least, call, status in (
+        (SHELL, 4, '!CALL shell {"commands":["echo one","echo two","echo three"]}', "incomplete"),
+        (PATCH, 12, f'!CALL apply_patch {CREATE[:-2]}+three more lines"}}', "in_progress"),
     ):
-        cut = await api.create(f"!TEXT a\n{call}", tools=[tool], max_output_tokens=limit)
+        cut = await api.create(f"!TEXT a\n{call}", tools=[tool], max_output_tokens=least + more)
         assert (cut["status"], cut["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
-        assert all(item["status"] == status for item in cut["output"][1:])
+        told = [(item["type"], item["status"]) for item in cut["output"]]
+        assert told == [("message", "completed"), (f"{tool['type']}_call", status)]
         prompt = await api.echo("go on", previous_response_id=cut["id"])
         assert "tool_call" not in prompt
 
