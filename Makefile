@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup serve test heavy check bench faults scale codex dialects forced schemas templates florence instructor node-packages docs lock clean
+.PHONY: setup serve test heavy resume check bench faults scale codex dialects forced schemas templates florence instructor node-packages docs lock clean
 
 setup: $(STAMP)
 	@$(BIN)/antiphon models pull smollm2 --quiet-if-present
@@ -33,6 +33,11 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
+
+# 100 streams with 5 broken connections each, and 500 random programs over each transport (about 3 minutes).
+resume: setup
+	ANTIPHON_HEAVY=1 ANTIPHON_LAW_EXAMPLES=500 timeout 900 $(BIN)/python -m pytest tests/faults/test_driver_any_cut.py \
+		tests/faults/test_driver_cuts.py tests/behaviour/test_driver_law.py $(ARGS)
 
 bench: setup
 	$(BIN)/python -m tests.bench $(ARGS)

@@ -256,6 +256,18 @@ DRIVER_TOOLS: tuple[Requirement, ...] = (
         "driver bugs #421, #455",
         "Rounds go on from each other where answers are kept; otherwise all rounds go along, with their calls.",
     ),
+    R(
+        "driver:law:http",
+        "issue 5, must show 2",
+        "For random programs of the scripted model, the streamed, the whole and the stored answer are the same.",
+    ),
+    R("driver:law:websocket", "issue 5, must show 2", "An answer over a WebSocket is the whole and the stored one."),
+    R("driver:law:in-process", "issue 5, must show 2", "The same holds for an application in this process."),
+    R(
+        "driver:resume:anywhere",
+        "issue 5, must show 3",
+        "Wherever five connections of a stream break, its caller sees the chunks of one that nothing broke.",
+    ),
     R("driver:tools:server", "issue 5, must show 2", "The loop ends the same over each transport to our own server."),
 )
 

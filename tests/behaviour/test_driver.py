@@ -17,8 +17,8 @@ from antiphon.client.client import AsyncClient, Client, Limits
 from antiphon.client.context import Context, tool_result, user
 from antiphon.client.errors import BodyError, DriverError, EndpointError, StreamCutError, TransportError
 from antiphon.client.profiles import ANTIPHON
-from antiphon.client.response import Response
 from antiphon.http.app import create_app
+from support.driver_law import LOOK, nameless
 from support.inprocess import inprocess_app
 
 requirement = pytest.mark.requirement
@@ -32,31 +32,12 @@ PROGRAMS = [
     "!FAIL",
     "!STREAMERR",
 ]
-LOOK = {"name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}
 
 
 @pytest.fixture(scope="module")
 def client(scripted_server: str) -> Iterator[Client]:
     with Client(scripted_server, provider="antiphon", model="scripted") as client:
         yield client
-
-
-def without_names(answer: Response) -> Any:
-    """An answer without what is another's each time: ids, times, and where it ran."""
-    answer.provider_meta = {
-        key: value
-        for key, value in answer.provider_meta.items()
-        if key not in ("created_at", "completed_at", "background")
-    }
-    value = msgspec.to_builtins(answer)
-
-    def stripped(value: Any) -> Any:
-        if isinstance(value, dict):
-            own = ("id", "call_id", "response_id", "signature", "encrypted_content")
-            return {key: stripped(entry) for key, entry in value.items() if key not in own}
-        return [stripped(entry) for entry in value] if isinstance(value, list) else value
-
-    return stripped(value)
 
 
 @requirement("driver:streams", "driver:requests")
@@ -71,7 +52,7 @@ def test_streamed_whole_and_stored_are_the_same(client: Client, words: str, back
     assert "".join(chunk.text for chunk in chunks if isinstance(chunk, ContentChunk)) == streamed.text
     assert "".join(chunk.text for chunk in chunks if isinstance(chunk, ThinkingChunk)) == streamed.thinking
     if words != "!STREAMERR":
-        assert without_names(client.respond(words, tools=[LOOK])) == without_names(streamed)
+        assert nameless(client.respond(words, tools=[LOOK])) == nameless(streamed)
 
 
 ITEMS = [
@@ -107,7 +88,7 @@ def test_of_any_program_streamed_whole_stored_and_over_a_socket_are_the_same(
         over_socket = session.respond(program, tools=tools)
         assert client.retrieve(over_socket.response_id or "") == over_socket
         whole = client.respond(program, tools=tools)
-        assert without_names(whole) == without_names(streamed) == without_names(over_socket)
+        assert nameless(whole) == nameless(streamed) == nameless(over_socket)
 
 
 @requirement("driver:E19", "driver:E10")
