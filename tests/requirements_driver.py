@@ -268,6 +268,7 @@ DRIVER_TOOLS: tuple[Requirement, ...] = (
         "issue 5, must show 3",
         "Wherever five connections of a stream break, its caller sees the chunks of one that nothing broke.",
     ),
+    R("driver:guide", "issue 5, must show 8", "The guide says of each provider what its profile says."),
     R("driver:tools:server", "issue 5, must show 2", "The loop ends the same over each transport to our own server."),
 )
 

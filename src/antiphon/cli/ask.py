@@ -20,7 +20,7 @@ from antiphon.access import is_loopback
 from antiphon.cli.access import DEFAULT_BASE_URL, first_key
 from antiphon.cli.chat import AnswerWriter
 from antiphon.cli.terminal import printable
-from antiphon.client.profiles import ANTIPHON, GENERIC, PROFILES, Profile, find_profile, guess_profile
+from antiphon.client.profiles import ANTIPHON, PROFILES, Profile, find_profile, guess_profile
 from antiphon.client.routes import Routes
 
 if TYPE_CHECKING:
@@ -105,10 +105,7 @@ def _endpoint(base_url: str | None, provider: str | None, *, from_environment: b
     """What is asked, and where. The address in the environment is that of an Antiphon server."""
     if provider is None:
         ours = base_url is None or from_environment or base_url == DEFAULT_BASE_URL
-        # The key of OpenAI is not for whoever is asked.
-        other = msgspec.structs.replace(GENERIC, key_variables=())
         profile = ANTIPHON if ours else guess_profile(base_url)
-        profile = other if profile is GENERIC else profile
     else:
         profile = find_profile(provider)
         if from_environment and profile is not ANTIPHON:
