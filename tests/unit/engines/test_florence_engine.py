@@ -8,7 +8,7 @@ import io
 import json
 import sys
 import types
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -22,6 +22,7 @@ from antiphon.cli.access import missing_libraries
 from antiphon.engines.florence import FlorenceEngine
 from antiphon.engines.florence.coordinates import TASKS
 from antiphon.engines.florence.folder import is_florence
+from antiphon.engines.florence.process import Child, ChildConfig
 from antiphon.engines.registry import build_registry
 from antiphon.errors import (
     APIError,
@@ -207,6 +208,40 @@ async def test_a_task_that_the_child_does_not_survive_fails_and_the_next_one_is_
     assert (await answer(made.engine, "<CAPTION>"))[0] == "a car"
     assert made.engine.restarts == 1
     assert made.events == ["loading", "ready", "died", "loading", "ready", "restarted"]
+
+
+@requirement("florence:restart")
+async def test_another_child_is_started_whatever_goes_wrong_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context["message"]))
+    start, starts = Child.start, 0
+
+    async def second_fails(config: ChildConfig, program: Sequence[str], seconds: float) -> Child:
+        nonlocal starts
+        starts += 1
+        if starts == 2:
+            raise RuntimeError("no pipes")
+        return await start(config, program, seconds)
+
+    def observe(_: str, event: str, fields: Mapping[str, Any]) -> None:
+        if event in ("died", "restart_failed"):
+            raise ValueError(f"{event} {fields['reason']}")
+
+    monkeypatch.setattr(Child, "start", second_fails)
+    engine = FlorenceEngine(
+        model_folder(tmp_path), Settings(), on_event=observe, command=command(tmp_path / "notes", "well")
+    )
+    await engine.start()
+    try:
+        with pytest.raises(EngineError, match="died over this task"):
+            await answer(engine, f"{GROUND} die")
+        assert await engine.wait_ready(15)
+        assert (await answer(engine, "<CAPTION>"))[0] == "a car"
+    finally:
+        await engine.close()
+    assert faults == ["an observer of 'died' failed", "an observer of 'restart_failed' failed"]
 
 
 @requirement("florence:restart")

@@ -349,13 +349,18 @@ class Supervisor:
                 backoff = min(backoff * 2, _LONGEST_BACKOFF)
                 try:
                     child = await self._start_child()
-                except (ConfigurationError, OSError) as error:
-                    self._emit("restart_failed", reason=str(error))
+                except Exception as error:  # noqa: BLE001 - without this task no child would ever be started again
+                    self._emit("restart_failed", reason=str(error) or type(error).__name__)
                 else:
                     self.restarts += 1
                     self._emit("restarted", restarts=self.restarts)
                     break
 
     def _emit(self, name: str, **fields: Any) -> None:
-        if self._on_event is not None:
+        if self._on_event is None:
+            return
+        try:
             self._on_event(name, fields)
+        except Exception as error:  # noqa: BLE001 - an observer must not end what it observes
+            loop = asyncio.get_running_loop()
+            loop.call_exception_handler({"message": f"an observer of '{name}' failed", "exception": error})
