@@ -113,11 +113,16 @@ EXAMPLES: Mapping[str, str] = {
 
 def areas() -> dict[str, tuple[Requirement, ...]]:
     """The behaviours under their headings, in the order of the manifest."""
+    places = {item.id: place for place, item in enumerate(requirements.REQUIREMENTS)}
+    groups: dict[str, tuple[Requirement, ...]] = {
+        name: value
+        for name, value in vars(requirements).items()
+        if name.isupper() and name != "REQUIREMENTS" and isinstance(value, tuple) and value
+    }
     found: dict[str, tuple[Requirement, ...]] = {}
-    for name, value in vars(requirements).items():
-        if name.isupper() and name != "REQUIREMENTS" and isinstance(value, tuple) and value:
-            heading = HEADINGS.get(name, name.replace("_", " ").capitalize())
-            found[heading] = (*found.get(heading, ()), *value)
+    for name, value in sorted(groups.items(), key=lambda group: places.get(group[1][0].id, len(places))):
+        heading = HEADINGS.get(name, name.replace("_", " ").capitalize())
+        found[heading] = (*found.get(heading, ()), *value)
     return found
 
 
