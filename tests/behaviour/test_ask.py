@@ -43,6 +43,8 @@ def test_the_answer_is_written_and_nothing_else(scripted_server: str, streamed: 
     assert (result.exit_code, result.stdout, result.stderr) == (0, "one two\n", "")
     typed = ask_antiphon(scripted_server, streamed, typed="!TEXT typed\n")
     assert (typed.exit_code, typed.stdout) == (0, "typed\n")
+    odd = ask_antiphon(scripted_server, streamed, "!TEXT \udcff odd")
+    assert (odd.exit_code, odd.stdout) == (0, "\ufffd odd\n")
     generic = ask(scripted_server, streamed, "--model", "scripted", "!TEXT any")
     assert (generic.exit_code, generic.stdout) == (0, "any\n")
 

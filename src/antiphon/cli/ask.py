@@ -173,7 +173,12 @@ def _question(words: Sequence[str], images: Sequence[str], files: Sequence[str])
 
     text = " ".join(words)
     if not text and not sys.stdin.isatty():
-        text = sys.stdin.read().strip()
+        try:
+            text = sys.stdin.read(MAX_BYTES).strip()
+        except UnicodeDecodeError:
+            raise click.UsageError("What comes on standard input is not text.") from None
+    # Arguments that were no text in the terminal's encoding.
+    text = text.encode(errors="surrogateescape").decode(errors="replace")
     if not text:
         raise click.UsageError("Ask something: as arguments, or on standard input.")
     parts: list[Part] = [

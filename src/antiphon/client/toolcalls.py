@@ -108,7 +108,8 @@ class Toolbox:
     """The tools of a run: which there are, and what runs when one is called.
 
     `functions` are more of these by the names of their tools: a function's is called with the arguments by name, a
-    custom tool's with its text, any other's with its arguments as a mapping.
+    custom tool's with its text, any other's with its arguments as a mapping. A member of a namespace is `ns::name`, or
+    by its name alone where no other has it.
 
     Raises:
         DriverError: two tools have the same name, or one is no tool.
@@ -119,7 +120,7 @@ class Toolbox:
         self.functions: dict[str, Function] = {}
         for source in tools:
             for name, tool in _named(source):
-                if name in self._schemas:
+                if name in self._schemas and (tool is not None or name != kind_of(source)):
                     raise DriverError(f"There are two tools of the name '{name}'.")
                 self._schemas[name] = tool.parameters if tool is not None else None
                 if tool is not None and tool.function is not None:
@@ -128,9 +129,10 @@ class Toolbox:
 
     def plan(self, call: ToolCall) -> PlannedCall | None:
         """How the call is to be made; None where nobody here can."""
-        function = self.functions.get(call.name)
+        name = f"{call.metadata.get('namespace')}::{call.name}"
+        function = self.functions.get(name, self.functions.get(call.name))
         if function is None:
-            if call.name in self._schemas or call.type not in _FUNCTIONS:
+            if not {name, call.name}.isdisjoint(self._schemas) or call.type not in _FUNCTIONS:
                 return None
             known = ", ".join(self._schemas) or "none"
             return _refusal(call, "unknown_tool", f"There is no tool '{call.name}'. There are: {known}.")
@@ -140,23 +142,30 @@ class Toolbox:
             arguments = _arguments(call)
             if call.type != "function_call":
                 return PlannedCall(call, partial(function, arguments))
-            return PlannedCall(call, partial(function, **self._checked(call.name, function, arguments)))
+            schema = self._schemas.get(name, self._schemas.get(call.name))
+            return PlannedCall(call, partial(function, **_checked(function, arguments, schema)))
         except (msgspec.MsgspecError, ValueError, TypeError) as error:
             return _refusal(call, "invalid_arguments", str(error))
 
-    def _checked(self, name: str, function: Function, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The arguments in the types of the function's parameters."""
+
+def _checked(function: Function, arguments: dict[str, Any], schema: dict[str, Any] | None) -> dict[str, Any]:
+    """The arguments in the types of the function's parameters."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        # Some that are written in C have none.
+        signature = None
+    if signature is not None:
         # What is missing or not known is told by its name.
-        inspect.signature(function).bind(**arguments)
-        try:
-            hints = get_type_hints(function, include_extras=True)
-        except (NameError, TypeError):
-            hints = {}
-        checked = {key: _converted(key, value, hints.get(key, Any)) for key, value in arguments.items()}
-        schema = self._schemas.get(name)
-        if schema is not None and violations(arguments, schema):
-            raise ValueError(f"The arguments are not what the schema of '{name}' describes.")
-        return checked
+        signature.bind(**arguments)
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except (NameError, TypeError):
+        hints = {}
+    checked = {key: _converted(key, value, hints.get(key, Any)) for key, value in arguments.items()}
+    if schema is not None and violations(arguments, schema):
+        raise ValueError("The arguments are not what the schema of the tool describes.")
+    return checked
 
 
 def is_asynchronous(function: Function) -> bool:
@@ -168,20 +177,29 @@ def is_asynchronous(function: Function) -> bool:
     )
 
 
+def kind_of(source: Any) -> str | None:
+    """The type of a tool that is given as a mapping and is no function."""
+    if not isinstance(source, Mapping):
+        return None
+    mapping = cast("Mapping[str, Any]", source)
+    kind = str(mapping.get("type", "function"))
+    return kind if "function" not in mapping and kind not in ("function", "object") else None
+
+
 def _named(source: Any) -> Iterator[tuple[str, Tool | None]]:
     """The names that calls of this tool have; those of a namespace are its members'."""
-    if isinstance(source, Mapping):
-        mapping = cast("Mapping[str, Any]", source)
-        kind = mapping.get("type", "function")
-        if kind == "namespace":
-            for member in cast("Sequence[Any]", mapping.get("tools") or ()):
-                yield from _named(member)
-            return
-        if "function" not in mapping and kind not in ("function", "object"):
-            yield str(mapping.get("server_label") or mapping.get("name") or kind), None
-            return
-    tool = as_tool(source)
-    yield tool.name, tool
+    kind = kind_of(source)
+    if kind is None:
+        tool = as_tool(source)
+        yield tool.name, tool
+        return
+    mapping = cast("Mapping[str, Any]", source)
+    if kind != "namespace":
+        yield str(mapping.get("name") or kind), None
+        return
+    for member in cast("Sequence[Any]", mapping.get("tools") or ()):
+        for name, tool in _named(member):
+            yield f"{mapping.get('name')}::{name}", tool
 
 
 def _arguments(call: ToolCall) -> dict[str, Any]:

@@ -138,8 +138,13 @@ class _Rounds:
     def take(self, response: Response) -> list[PlannedCall] | None:
         """The calls that are to be made now; None where the run has ended."""
         self._responses.append(response)
-        self.context.append(response.message)
         planned, self._stopped = self._plan(response)
+        if self._stopped != "problem":
+            self.context.append(response.message)
+        if planned is None and self._stopped == "answer":
+            # A call without a result could not be gone on from (#455).
+            taken = [tool_result(call.id, "This was taken as the answer.") for call in response.local_tool_calls]
+            self.context.append(*taken)
         return planned
 
     def give(self, outcomes: Sequence[Outcome]) -> None:
@@ -150,9 +155,7 @@ class _Rounds:
         # Who named an answer to go on from goes on from the next; the encoder sees to all others (#421).
         if self.options.get("previous_response_id") and self.options.get("chain") is not False and last:
             self.options["previous_response_id"] = last
-        # A call that was forced once would be forced for ever.
-        if self.options.get("tool_choice") not in (None, "none", "auto"):
-            self.options["tool_choice"] = "auto"
+        self.options["tool_choice"] = _no_longer_forced(self.options.get("tool_choice"))
 
     def result(self) -> ToolRun:
         """The run as it stands."""
@@ -361,6 +364,13 @@ class AsyncToolStream:
             for outcome in outcomes:
                 yield outcome
             rounds.give(outcomes)
+
+
+def _no_longer_forced(choice: Any) -> Any:
+    """The choice for later rounds: what was forced once would be forced for ever."""
+    if isinstance(choice, Mapping) and cast("Mapping[str, Any]", choice).get("type") == "allowed_tools":
+        return {**cast("Mapping[str, Any]", choice), "mode": "auto"}
+    return choice if choice in (None, "none") else "auto"
 
 
 def _left_early() -> DriverError:

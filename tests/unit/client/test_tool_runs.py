@@ -6,11 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import date
 from typing import Any
 
 import anyio
 import httpx2
 import msgspec
+import pydantic
 import pytest
 
 from antiphon.client.chunks import ContentChunk
@@ -165,7 +167,7 @@ def test_a_named_answer_stays_below_the_whole_where_that_is_asked_for() -> None:
         (
             call("place", '{"name":"a"}'),
             "invalid_arguments",
-            "The arguments are not what the schema of 'place' describes.",
+            "The arguments are not what the schema of the tool describes.",
         ),
     ],
 )
@@ -187,18 +189,23 @@ class Place(msgspec.Struct):
     name: str
 
 
+class Model(pydantic.BaseModel):
+    size: int
+
+
 @requirement("driver:tools:arguments")
 def test_arguments_are_of_the_types_that_the_function_names() -> None:
     seen: list[Any] = []
 
-    def visit(place: Place, others: list[Place] | None = None) -> ImagePart:
-        seen.extend((place, others))
+    def visit(place: Place, day: date, model: Model, others: list[Place] | None = None) -> ImagePart:
+        seen.extend((place, day, model, others))
         return ImagePart(url="http://host/a.png")
 
-    endpoint = Endpoint([call("visit", '{"place":{"name":"Oslo"},"others":[{"name":"Rome"}]}')], [said("x")])
+    given = '{"place":{"name":"Oslo"},"day":"2026-11-30","model":{"size":3},"others":[{"name":"Rome"}]}'
+    endpoint = Endpoint([call("visit", given)], [said("x")])
     with asking(endpoint) as client:
         run_tools(client, "hi", tools=[visit])
-    assert seen == [Place("Oslo"), [Place("Rome")]]
+    assert seen == [Place("Oslo"), date(2026, 11, 30), Model(size=3), [Place("Rome")]]
     assert endpoint.told() == [[{"type": "input_image", "image_url": "http://host/a.png"}]]
 
 
@@ -221,6 +228,21 @@ def test_custom_tools_get_their_text_and_others_their_item() -> None:
     assert seen[1]["action"] == {"commands": ["ls"]}
     outputs = [item for item in endpoint.asked[1]["input"] if str(item.get("type")).endswith("_output")]
     assert [item["type"] for item in outputs] == ["custom_tool_call_output", "shell_call_output"]
+
+
+@requirement("driver:tools:kinds")
+def test_members_of_namespaces_and_tools_of_one_kind_are_told_apart() -> None:
+    def member(name: str) -> Item:
+        return {"type": "function", "name": name, "parameters": {"type": "object", "properties": {"at": {}}}}
+
+    spaces = [{"type": "namespace", "name": name, "tools": [member("look")]} for name in ("sky", "sea")]
+    searches = [{"type": "file_search", "vector_store_ids": [name]} for name in ("a", "b")]
+    made = [call("look", '{"at":1}', f"call_{name}", namespace=name) for name in ("sky", "sea")]
+    endpoint = Endpoint([*made, call("print", '{"x":1}', "call_3")], [said("x")])
+    functions = {"sky::look": lambda at: "blue", "look": lambda at: "deep", "print": dict}
+    with asking(endpoint) as client:
+        run = run_tools(client, "hi", tools=[*spaces, *searches], functions=functions)
+    assert [outcome.output for outcome in run.outcomes] == ["blue", "deep", {"x": 1}]
 
 
 @requirement("driver:tools:hosted")
@@ -253,6 +275,8 @@ def test_a_structured_answer_by_a_call_is_the_answer() -> None:
     with asking(endpoint, "mixedbread") as client:
         run = run_tools(client, "hi", text_format=Place)
     assert (run.stopped, run.object, len(endpoint.asked)) == ("answer", Place("Oslo"), 1)
+    # Who goes on from it has no call without a result.
+    assert [message.tool_call_id for message in run.context.messages] == [None, None, "call_1"]
 
 
 @requirement("driver:tools:ends")
@@ -270,6 +294,7 @@ def test_an_answer_that_did_not_end_well_has_no_calls_made(fields: dict[str, Any
     with asking(endpoint) as client:
         run = run_tools(client, "hi", tools=[weather])
     assert (run.stopped, run.outcomes, len(endpoint.asked)) == (stopped, [], 1)
+    assert len(run.context.messages) == (1 if stopped == "problem" else 2)
 
 
 @requirement("driver:tools:ends")
@@ -294,7 +319,11 @@ def test_a_choice_of_a_tool_counts_once() -> None:
     endpoint = Endpoint([call("weather", '{"city":"Oslo"}')], [said("x")])
     with asking(endpoint) as client:
         run_tools(client, "hi", tools=[weather], tool_choice="required")
-    assert [body["tool_choice"] for body in endpoint.asked] == ["required", "auto"]
+        assert [body["tool_choice"] for body in endpoint.asked] == ["required", "auto"]
+        allowed = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "weather"}]}
+        endpoint.asked.clear()
+        run_tools(client, "hi", tools=[weather], tool_choice=allowed)
+    assert [body["tool_choice"] for body in endpoint.asked] == [allowed, {**allowed, "mode": "auto"}]
 
 
 @requirement("driver:tools:limits", "driver:tools:errors")
