@@ -19,7 +19,9 @@ __all__ = ["serve"]
 
 
 @setting_options()
-@click.option(*LLAMA_CPP_ALWAYS, "always", is_flag=True, hidden=True, expose_value=False)
+@click.option(
+    *LLAMA_CPP_ALWAYS, "always", is_flag=True, hidden=True, expose_value=False, help="Always so here; changes nothing."
+)
 @click.command(cls=GroupedCommand)
 def serve(**params: Any) -> None:
     """Serve models over the Responses API.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -223,18 +221,3 @@ def test_what_is_no_event_is_told() -> None:
     for garbage in (b"<html>", b"[1]", b"\xff"):
         with pytest.raises(BodyError):
             Socket([garbage]).play(call(SocketState()).steps())
-
-
-@requirement("driver:sessions")
-def test_who_has_no_library_for_sockets_is_told_which() -> None:
-    program = """
-import sys
-sys.modules["wsproto"] = None
-from antiphon.client import Client, DriverError
-try:
-    Client("http://127.0.0.1:9/v1").session().respond("hi")
-except DriverError as error:
-    print(error)
-"""
-    reply = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert "wsproto" in reply.stdout
