@@ -287,5 +287,6 @@ ASK: tuple[Requirement, ...] = (
         "issue 5, section 1",
         "What goes wrong is one line; the code is 1, or 2 where nothing was asked.",
     ),
+    R("cli:ask:interrupt", "issue 5, section 1", "Ctrl-C ends the answer at the endpoint too; the code is 130."),
     R("cli:ask:keys", "issue 5, section 1", "A provider's key goes to that provider only, unless another is named."),
 )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +15,8 @@ from click.testing import CliRunner, Result
 
 from antiphon.cli.ask import MAX_BYTES
 from antiphon.cli.main import cli
+from antiphon.client.client import Client
+from support.breaking import breaking_proxy
 from support.responses_stub import answer, responses_stub
 
 requirement = pytest.mark.requirement
@@ -177,3 +182,20 @@ def test_a_warning_is_a_line_of_its_own() -> None:
         result = ask(stub.base_url, "--provider", "openai", "--model", "gpt-4o-audio-preview", "--stream", "Hi")
     assert (result.exit_code, result.stdout) == (0, "x\n")
     assert result.stderr == "('gpt-4o-audio-preview' is not known to answer at /responses.)\n"
+
+
+@requirement("cli:ask:interrupt")
+def test_an_interruption_ends_the_answer_too(scripted_server: str) -> None:
+    command = [sys.executable, "-m", "antiphon", "ask", "--provider", "antiphon", "--stream", "!SLOW 20\n!COUNT 1000"]
+    with breaking_proxy(scripted_server) as proxy:
+        environment = {**os.environ, "ANTIPHON_BASE_URL": proxy.base_url}
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as asking:
+            assert asking.stdout is not None
+            assert asking.stderr is not None
+            assert asking.stdout.read(2) == b"1 "
+            asking.send_signal(signal.SIGINT)
+            asking.stdout.read()
+            assert (asking.wait(10), asking.stderr.read()) == (130, b"\n")
+        [cancelled] = [line.split("/")[-2] for line in proxy.requests if line.endswith("/cancel")]
+    with Client(scripted_server, provider="antiphon") as client:
+        assert client.retrieve(cancelled).status == "cancelled"
