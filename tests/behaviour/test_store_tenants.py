@@ -69,6 +69,7 @@ async def test_a_foreign_tenant_sees_and_changes_no_register(store: Store, clock
     kept = IdempotencyRecord("k", b"digest", "a", clock() + 100)
     await store.create_response(OURS, begun("a", idempotency=kept))
     assert await store.find_idempotent(THEIRS, "k", clock()) is None
+    await store.free_idempotent(THEIRS, "k", "a")
     assert await store.find_idempotent(OURS, "k", clock()) == kept
     await store.settle_delivery(THEIRS, "never", None)
 
@@ -99,7 +100,8 @@ async def test_the_tests_of_tenants_walk_every_method_that_takes_a_scope() -> No
     }
     conversations = set(ConversationStore.__abstractmethods__)
     # What settles a webhook of a tenant, and whose prompts are whose, is proved where webhooks and prompts are.
-    registers = {"find_idempotent", "settle_delivery", "add_prompt", "find_prompt", "prompts", "delete_prompt"}
+    keys = {"find_idempotent", "free_idempotent"}
+    registers = keys | {"settle_delivery", "add_prompt", "find_prompt", "prompts", "delete_prompt"}
     assert registers < set(Registers.__abstractmethods__)
     # Walked by the tests of files.
     files = set(FileStore.__abstractmethods__)
