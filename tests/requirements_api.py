@@ -121,7 +121,12 @@ API: tuple[Requirement, ...] = (
         "responses-api 6.4",
         "`json_object` only where the context has the word JSON.",
     ),
-    R("api:upstreams", "issue 5", "Models behind other servers, and the Python driver.", deferred="A step of its own."),
+    R(
+        "api:upstreams",
+        "issue 5",
+        "Upstreams that speak Responses, several replicas of one with routing by prefix, and Ray.",
+        deferred="Chat-completions endpoints are served, each by one address.",
+    ),
     R(
         "api:hosted-tools",
         "issue 6",
