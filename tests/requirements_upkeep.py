@@ -31,6 +31,11 @@ UPKEEP: tuple[Requirement, ...] = (
         "A process that a caller's input may kill is started and ended in one way.",
     ),
     R(
+        "project:child-process:keys",
+        "engineering, security",
+        "None of the server's keys are in the environment of a process that reads what callers send.",
+    ),
+    R(
         "replay:fold",
         "issue 3, Background",
         "A running response is folded from its log in steps, however they are cut.",

@@ -2,18 +2,56 @@
 
 What reads or checks something that a caller made runs in such a process, under limits that it sets for itself. That it
 ends is its answer then: whoever asked finds the answer cut short. It runs a module of this package, with no file of the
-working directory in the way, and it is deaf to the terminal's Ctrl-C, which is meant for the server.
+working directory in the way, it is deaf to the terminal's Ctrl-C, which is meant for the server, and none of the
+server's keys are in its environment: what it reads may turn it against us.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sys
+from typing import Final
 
-__all__ = ["ChildProcess"]
+__all__ = ["ChildProcess", "bare_environment", "engine_environment"]
 
 _LINE = 64 * 1024
+_NEEDED: Final = frozenset(
+    {
+        "DYLD_LIBRARY_PATH",
+        "HOME",
+        "LANG",
+        "LC_ALL",
+        "LC_CTYPE",
+        "LD_LIBRARY_PATH",
+        "PATH",
+        "PYTHONHOME",
+        "PYTHONPATH",
+        "PYTHONUTF8",
+        "TMPDIR",
+        "VIRTUAL_ENV",
+    }
+)
+_SECRET: Final = ("CREDENTIAL", "DATABASE", "DSN", "KEY", "PASS", "SECRET", "TOKEN")
+_OURS: Final = ("ANTIPHON_", "PG")
+
+
+def bare_environment() -> dict[str, str]:
+    """The variables that Python needs to run a module of ours, and no other."""
+    return {name: value for name, value in os.environ.items() if name in _NEEDED}
+
+
+def engine_environment() -> dict[str, str]:
+    """All variables but those of the server and those whose names speak of secrets.
+
+    What steers an engine and its devices has too many names to list.
+    """
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.upper().startswith(_OURS) and not any(word in name.upper() for word in _SECRET)
+    }
 
 
 class ChildProcess:
@@ -44,6 +82,7 @@ class ChildProcess:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,
                 limit=longest_line,
+                env=bare_environment(),
                 start_new_session=True,
             )
         )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 
+import psutil
 import pytest
 
-from antiphon.child_process import ChildProcess
+from antiphon.child_process import ChildProcess, bare_environment, engine_environment
 
 requirement = pytest.mark.requirement
 
@@ -51,3 +52,31 @@ async def test_a_process_that_never_answers_can_be_ended_while_it_is_waited_for(
     assert not waiting.done()
     await process.end()
     assert await waiting == b""
+
+
+KEYS = ("ANTIPHON_API_KEY", "ANTIPHON_STORE", "PGPASSWORD", "OPENAI_API_KEY", "HF_TOKEN", "DATABASE_URL", "My_Secret")
+"""Variables that hold what is nobody else's."""
+
+
+@requirement("project:child-process:keys")
+async def test_it_gets_what_python_needs_and_no_other_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*KEYS, "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.setenv(name, "mine")
+    process = await ChildProcess.start("antiphon.engines.checks.child")
+    try:
+        await process.ask_line(b'{"schema": {}}\n')
+        found = psutil.Process(process.pid).environ()
+    finally:
+        await process.end()
+    assert found == bare_environment()
+    assert "PATH" in found
+    assert "mine" not in found.values()
+
+
+@requirement("project:child-process:keys")
+def test_an_engine_gets_what_steers_it_and_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*KEYS, "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"):
+        monkeypatch.setenv(name, "mine")
+    found = engine_environment()
+    assert {name for name, value in found.items() if value == "mine"} == {"CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"}
+    assert found["PATH"] == os.environ["PATH"]

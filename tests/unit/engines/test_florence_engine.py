@@ -14,6 +14,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from msgspec import UNSET
 from PIL import Image
@@ -377,3 +378,11 @@ def test_other_folders_are_not_taken_for_one(tmp_path: Path, config: str) -> Non
     (tmp_path / "config.json").write_text(config, encoding="latin-1")
     assert not is_florence(tmp_path)
     assert not is_florence(tmp_path / "nothing")
+
+
+@requirement("project:child-process:keys")
+async def test_the_child_knows_no_key_of_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTIPHON_API_KEY", "mine")
+    async with started(tmp_path):
+        child = next(process for process in psutil.Process().children() if "fake_florence" in str(process.cmdline()))
+        assert "mine" not in child.environ().values()

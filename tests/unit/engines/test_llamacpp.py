@@ -302,6 +302,15 @@ async def test_leaving_during_the_prompt_frees_its_slot(tiny: Make) -> None:
         assert all(slot.get("n_prompt_tokens_processed", 0) < turn.input_tokens for slot in slots)
 
 
+@pytest.mark.requirement("project:child-process:keys")
+async def test_the_child_knows_no_key_of_the_server(tiny: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTIPHON_API_KEY", "mine")
+    async with running(tiny()):
+        children = psutil.Process().children()
+        child = next(process for process in children if "antiphon.engines.llamacpp.child" in process.cmdline())
+        assert "mine" not in child.environ().values()
+
+
 @pytest.mark.requirement("engine:child:no-tcp")
 async def test_the_child_listens_on_its_socket_only(noise: LlamaCppEngine) -> None:
     children = psutil.Process().children()

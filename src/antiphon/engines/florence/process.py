@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from antiphon.child_process import engine_environment
 from antiphon.errors import ConfigurationError, EngineUnavailableError
 from antiphon.protocol.json import encode
 
@@ -96,6 +97,7 @@ class Child:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            env=engine_environment(),
             start_new_session=True,  # Ctrl-C is for the server, which then closes the child
         )
         child = cls(process)

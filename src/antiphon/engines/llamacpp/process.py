@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from antiphon.child_process import engine_environment
 from antiphon.engines.base import RESTART_PATIENCE
 from antiphon.engines.llamacpp.client import ChildDiedError, answers
 from antiphon.engines.llamacpp.diagnosis import explain_death, explain_failure
@@ -94,6 +95,7 @@ class Child:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            env=engine_environment(),
             start_new_session=True,  # Ctrl-C is for the server, which then closes the child
         )
         child = cls(process, config)
