@@ -186,6 +186,8 @@ async def test_sizes_are_held_before_anything_is_decoded(api: InProcess) -> None
     assert (await error(api, {"type": "input_image", "image_url": "data:image/png;base64," + huge}))["code"] == (
         "image_too_large"
     )
+    uploads = await uploaded(api, "huge.png", b"A" * (MAX_IMAGE_BYTES + 1))
+    assert (await error(api, {"type": "input_image", "file_id": uploads}))["code"] == "image_too_large"
     many = [{"type": "input_image", "image_url": "http://localhost:1/x.png"}] * (MAX_MEDIA + 1)
     assert (await error(api, *many))["code"] == "array_above_max_length"
 

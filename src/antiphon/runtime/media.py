@@ -310,7 +310,9 @@ class Media:
         if isinstance(file_id, str) and file_id:
             try:
                 size = (await self._files.retrieve(scope, file_id)).bytes
-                with self._room.taken(min(size, codes.most)):
+                if size > codes.most:
+                    raise _too_large(codes)
+                with self._room.taken(size):
                     file = await self._files.content(scope, file_id, codes.most)
             except NotFoundError as error:
                 raise InvalidRequestError(error.message, code=codes.missing) from None
@@ -356,6 +358,10 @@ def _media_in(part: Conversation) -> int:
     return messages + len(part.open_turn.images)
 
 
+def _too_large(codes: _Codes) -> InvalidRequestError:
+    return InvalidRequestError(f"The {codes.name} has more than {codes.most} bytes.", code=codes.large)
+
+
 def _decoded_uri(uri: str, codes: _Codes) -> bytes:
     comma = uri.find(",")
     if comma < 0 or _DATA_HEAD.fullmatch(uri, 0, comma) is None:
@@ -367,7 +373,7 @@ def _decoded_uri(uri: str, codes: _Codes) -> bytes:
 
 def _decoded(text: str, codes: _Codes, first: int = 0) -> bytes:
     if len(text) - first > -(-codes.most // 3) * 4:
-        raise InvalidRequestError(f"The {codes.name} has more than {codes.most} bytes.", code=codes.large)
+        raise _too_large(codes)
     try:
         data = decoded(text, first)
     except ValueError:
