@@ -22,6 +22,7 @@ HEAVY = [
     "faults/test_driver_killed.py",
     "clients/test_real_libraries.py",
     "unit/prompt/test_dialect_splits.py",
+    "unit/test_bench_real.py",
     "clients/test_real_upstream.py",
     "unit/engines/test_llamacpp_dialects.py",
     "unit/engines/test_llamacpp_bound.py",

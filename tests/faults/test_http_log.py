@@ -13,7 +13,7 @@ FAULTY = """
 from antiphon.cli.main import main
 from antiphon.runtime.service import Service
 
-async def create(self, scope, body):
+async def create(self, scope, body, **more):
     words = body.decode()
     raise RuntimeError("a fault of ours")
 
