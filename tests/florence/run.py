@@ -231,7 +231,7 @@ def run(folder: Path) -> list[str]:
         checks = Run(server, model)
         for task, known in TASKS.items():
             checks.check(task, lambda task=task, known=known: checks.task(task, known))
-        checks.check("the library", checks.library)
+        checks.check("transformers itself", checks.library)
         checks.check("beams", checks.beams)
         checks.check("the model's own end", checks.end)
         checks.check("a turned image", checks.turned)
