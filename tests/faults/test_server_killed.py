@@ -31,9 +31,10 @@ def test_after_a_kill_stored_responses_are_there_and_a_running_one_has_failed(tm
             for chunk in stream.iter_bytes():
                 events += [loads(event.data) for event in parser.feed(chunk)]
                 if len(events) > 40:
+                    # Here: behind the loop the connection is closed, which would cancel the response.
+                    server.process.kill()
+                    server.process.wait(10)
                     break
-            server.process.kill()
-            server.process.wait(10)
     running_id = events[0]["response"]["id"]  # type: ignore[index]
     with running_server(arguments) as server, httpx2.Client(base_url=server.base_url, timeout=30) as client:
         assert client.get(f"/responses/{kept['id']}").json() == kept
