@@ -12,8 +12,8 @@ import pytest
 from support.postgres import cluster
 
 ROOT = Path(__file__).parents[2]
-KILLS = 12
-REPLICA_KILLS = 6
+KILLS = 6
+REPLICA_KILLS = 4
 
 
 def kill(tmp_path: Path, store: str, kills: int, seed: int) -> dict[str, int]:
