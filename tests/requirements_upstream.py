@@ -68,6 +68,11 @@ UPSTREAMS: tuple[Requirement, ...] = (
         "Images go down as their data where the settings say that they are read.",
     ),
     R("upstream:linger", "issue 5, section 2", "Once a turn has its end, its usage is waited for two seconds at most."),
+    R(
+        "upstream:resume",
+        "issue 3, Crash",
+        "After a kill a turn is run again, what was told is not told again, and one that differs ends as failed.",
+    ),
     R("upstream:chain", "issue 5, must show 4", "Through two servers a client gets what the one behind gives."),
     R(
         "upstream:settings",
