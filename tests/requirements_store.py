@@ -454,6 +454,7 @@ POSTGRESQL: tuple[Requirement, ...] = (
         "architecture, fine print",
         "Servers that create, chain, delete, evict and sweep at once leave no row too many and none too few.",
     ),
+    R("store:closed", "operations", "A store that is not open yet, or not any more, is a 503 that says to try again."),
     R(
         "store:postgresql:care",
         "issue 3, section 8",

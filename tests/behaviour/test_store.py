@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
-from antiphon.errors import ConflictError, InvalidRequestError
-from antiphon.store.base import Store, StoredItem
-from support.stores import OURS, Clock, Make, add, batch, begun, ended, frames, ids, look_up, size
+from antiphon.errors import ConflictError, InvalidRequestError, UnavailableError
+from antiphon.store.base import Store, StoredItem, StoreLimits
+from support.stores import KINDS, OURS, Clock, Make, add, batch, begun, ended, frames, ids, look_up, make_store, size
 
 
 @pytest.mark.requirement("store:response:lifecycle")
@@ -550,3 +551,12 @@ async def test_a_sweep_removes_all_that_has_expired_and_nothing_else(make: Make,
     assert await store.sweep(clock()) == 0
     status = await store.status()
     assert (status.responses, status.items) == (1, 2)
+
+
+@pytest.mark.requirement("store:closed")
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "memory" not in kind])
+async def test_a_store_that_is_not_open_yet_asks_for_another_try(kind: str, tmp_path: Path, clock: Clock) -> None:
+    store = make_store(kind, tmp_path, StoreLimits(), clock)
+    for call in (store.get_response(OURS, "a"), store.create_response(OURS, begun("a"))):
+        with pytest.raises(UnavailableError, match="try again"):
+            await call

@@ -16,7 +16,7 @@ from antiphon.errors import APIError, InternalError, UnavailableError
 from antiphon.store.postgres_database import Connection, Database, fetch
 from antiphon.store.postgres_errors import violated
 from antiphon.store.postgres_session import Bell
-from antiphon.store.refusals import events_out_of_order
+from antiphon.store.refusals import events_out_of_order, store_closed
 from antiphon.store.rows import EventBatch
 from antiphon.store.sqlite_ledger import pack_offsets
 
@@ -96,7 +96,7 @@ class Appender:
             UnavailableError: it cannot be written now.
         """
         if self._closed:
-            raise UnavailableError("The store is closed.")
+            raise store_closed()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bool] = loop.create_future()
         self._waiting.append(_Append((tenant, response_id, fence), batch, status, future))

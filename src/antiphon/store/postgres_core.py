@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from antiphon.errors import InvalidRequestError, UnavailableError
+from antiphon.errors import InvalidRequestError
 from antiphon.store.postgres_append import Appender
 from antiphon.store.postgres_database import Connection, Database, execute, fetch
 from antiphon.store.postgres_session import Bell, Session
+from antiphon.store.refusals import store_closed
 from antiphon.store.rows import Scope, StoredItem, StoreLimits
 
 __all__ = ["FORMAT", "Key", "Opened", "PostgresCore", "Uses", "storable"]
@@ -101,7 +102,7 @@ class PostgresCore:
 
     def _open(self) -> Opened:
         if self._opened is None:
-            raise UnavailableError("The store is closed.")
+            raise store_closed()
         return self._opened
 
     async def _run(self, job: Callable[[Connection, bool], Awaitable[T]]) -> T:

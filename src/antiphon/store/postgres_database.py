@@ -17,6 +17,7 @@ import asyncpg
 from antiphon.errors import AntiphonError, UnavailableError
 from antiphon.store.postgres_errors import clean_error, is_lost, is_passing
 from antiphon.store.postgres_sql import QUERIES
+from antiphon.store.refusals import store_closed
 
 __all__ = ["Connection", "Database", "connect", "execute", "fetch"]
 
@@ -173,7 +174,7 @@ class Database:
         pause, clashes, again = 0.0, 0, False
         while True:
             if self._closed:
-                raise UnavailableError("The store is closed.")
+                raise store_closed()
             try:
                 connection = await self._take(deadline)
             except Exception as error:  # noqa: BLE001 - every kind of fault is told in its own words

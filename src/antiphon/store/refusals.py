@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from antiphon.errors import ConflictError, InvalidRequestError
+from antiphon.errors import ConflictError, InvalidRequestError, UnavailableError
 
 __all__ = [
     "conversation_exists",
@@ -13,7 +13,13 @@ __all__ = [
     "prompt_exists",
     "response_exists",
     "response_in_progress",
+    "store_closed",
 ]
+
+
+def store_closed() -> UnavailableError:
+    """The store is not open yet, or not any more."""
+    return UnavailableError("The server is starting or stopping. Please try again in a moment.")
 
 
 def response_exists() -> ConflictError:

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from antiphon.errors import ConfigurationError, InternalError
 from antiphon.store.base import SERVER, Doorbell, Store
+from antiphon.store.refusals import store_closed
 from antiphon.store.rows import (
     UNBOUNDED,
     ApiKey,
@@ -376,7 +377,7 @@ class SealedStore(SealedFiles, Store):
 
     def _servers_key(self) -> DataKey:
         if self._server is None:
-            raise InternalError("The store is closed.")
+            raise store_closed()
         return self._server
 
     async def _open_response(self, scope: Scope, found: StoredResponse) -> StoredResponse:

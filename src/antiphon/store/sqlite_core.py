@@ -17,8 +17,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
-from antiphon.errors import APIError, ConfigurationError, UnavailableError
+from antiphon.errors import APIError, ConfigurationError
 from antiphon.store.queries import QUERIES
+from antiphon.store.refusals import store_closed
 from antiphon.store.rows import StoreLimits
 from antiphon.store.sqlite_file import FileLock, connect, migrate, prepare_file, refuse_links
 from antiphon.store.sqlite_rows import Rows
@@ -102,7 +103,7 @@ class SQLiteCore:
 
     def _open(self) -> Opened:
         if self._opened is None:
-            raise UnavailableError("The store is closed.")
+            raise store_closed()
         return self._opened
 
     async def _write(self, job: Callable[[], T | APIError], *, heavy: bool = False) -> T:

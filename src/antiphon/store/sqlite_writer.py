@@ -31,6 +31,7 @@ from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from antiphon.errors import APIError, InternalError, UnavailableError
+from antiphon.store.refusals import store_closed
 
 __all__ = ["Transactional", "Writer", "clean_error"]
 
@@ -142,7 +143,7 @@ class Writer:
             APIError: what the job raised or returned.
         """
         if self._closed:
-            raise UnavailableError("The store is closed.")
+            raise store_closed()
         future: asyncio.Future[T] = self._loop.create_future()
         self._waiting.append(_Waiting(job, future, heavy))
         if not self._busy:
