@@ -220,7 +220,7 @@ async def test_a_store_that_is_closed_says_so_and_can_be_closed_again(path: Path
     await pending
     await store.close()
     for call in (store.get_response(OURS, "a"), store.delete_response(OURS, "a"), store.status()):
-        with pytest.raises(UnavailableError, match="closed"):
+        with pytest.raises(UnavailableError, match="starting or stopping"):
             await call
     await store.open()
     assert await store.get_response(OURS, "a") is not None

@@ -371,7 +371,7 @@ async def test_a_file_that_was_written_sealed_is_not_opened_without_its_key(stor
     await store.close()
     with pytest.raises(ConfigurationError, match="encrypted"):
         await store.open()
-    with pytest.raises(UnavailableError, match="closed"):
+    with pytest.raises(UnavailableError, match="starting or stopping"):
         await store.status()
     other = SQLiteStore(path, StoreLimits())
     other.sealed = True
@@ -384,7 +384,7 @@ async def test_a_closed_store_has_no_owners(store: SQLiteStore) -> None:
     await store.join("me")
     await store.close()
     for call in (store.join("me"), store.beat("me"), store.leave("me"), store.orphans([]), store.keys()):
-        with pytest.raises(UnavailableError, match="closed"):
+        with pytest.raises(UnavailableError, match="starting or stopping"):
             await call
     await store.open()
     assert await store.beat("me") == {}
