@@ -87,7 +87,7 @@ class Run:
         expect(self._response(asked)["output"][0]["content"][0]["text"], text)
         return f"{known.kind}, {len(places)} places, {answer['usage']['completion_tokens']} tokens"
 
-    def library(self) -> str:
+    def transformers(self) -> str:
         """Each task about each of two images has the answer that the library's own steps lead to."""
         processor = transformers.Florence2Processor.from_pretrained(self._model)
         model = transformers.Florence2ForConditionalGeneration.from_pretrained(self._model).eval()
@@ -231,7 +231,7 @@ def run(folder: Path) -> list[str]:
         checks = Run(server, model)
         for task, known in TASKS.items():
             checks.check(task, lambda task=task, known=known: checks.task(task, known))
-        checks.check("transformers itself", checks.library)
+        checks.check("transformers itself", checks.transformers)
         checks.check("beams", checks.beams)
         checks.check("the model's own end", checks.end)
         checks.check("a turned image", checks.turned)

@@ -64,6 +64,24 @@ class Sampling(Struct, frozen=True):
     top_logprobs: int | None = None
     samplers: Samplers = Samplers()
 
+    def named(self) -> dict[str, Any]:
+        """The fields that are set, by llama.cpp's names, but for log probabilities; the rest is the engine's default.
+
+        Penalties of nothing are not told.
+        """
+        values: dict[str, Any] = {
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "top_k": self.top_k,
+            "min_p": self.min_p,
+            "repeat_penalty": self.repeat_penalty,
+            "presence_penalty": self.presence_penalty or None,
+            "frequency_penalty": self.frequency_penalty or None,
+            "seed": self.seed,
+            "stop": list(self.stop) or None,
+        }
+        return {name: value for name, value in values.items() if value is not None} | self.samplers.named()
+
 
 class ResolvedChoice(Struct, frozen=True):
     """The tool choice, resolved against the declared tools.

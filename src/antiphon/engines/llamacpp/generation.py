@@ -425,20 +425,11 @@ class Generation:
 
 def sampling_fields(sampling: Sampling) -> dict[str, Any]:
     """llama.cpp's fields; what is not named stays the model's own default."""
-    named_values: dict[str, Any] = {
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
-        "min_p": sampling.min_p,
-        "repeat_penalty": sampling.repeat_penalty,
-        "presence_penalty": sampling.presence_penalty or None,
-        "frequency_penalty": sampling.frequency_penalty or None,
-        "seed": sampling.seed,
-        "stop": list(sampling.stop) or None,
+    fields = sampling.named()
+    if sampling.top_logprobs is not None:
         # At least one alternative must be asked for to get the chosen token's own probability.
-        "n_probs": None if sampling.top_logprobs is None else max(1, sampling.top_logprobs),
-    }
-    return {name: value for name, value in named_values.items() if value is not None} | sampling.samplers.named()
+        fields["n_probs"] = max(1, sampling.top_logprobs)
+    return fields
 
 
 def _refused(error: ChildError) -> str:

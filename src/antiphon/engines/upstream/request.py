@@ -187,24 +187,11 @@ def _named_schema(form: TextFormat) -> dict[str, Any]:
 
 def _sampling(prompt: Prompt, profile: Profile) -> dict[str, Any]:
     sampling = prompt.sampling
-    given: dict[str, Any] = {
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
-        "min_p": sampling.min_p,
-        "repeat_penalty": sampling.repeat_penalty,
-        "presence_penalty": sampling.presence_penalty or None,
-        "frequency_penalty": sampling.frequency_penalty or None,
-        "seed": sampling.seed,
-        "stop": list(sampling.stop) or None,
-        **sampling.samplers.named(),
-    }
+    given = sampling.named()
     biases = given.get("logit_bias")
     if biases is not None:
         given["logit_bias"] = {str(token): bias for token, bias in biases}
-    body = {
-        profile.fields[name]: value for name, value in given.items() if value is not None and name in profile.fields
-    }
+    body = {profile.fields[name]: value for name, value in given.items() if name in profile.fields}
     if sampling.top_logprobs is not None and profile.logprobs:
         body["logprobs"] = True
         if sampling.top_logprobs:
