@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup serve test heavy resume check bench faults scale codex dialects forced schemas templates florence instructor node-packages docs lock clean
+.PHONY: setup serve test heavy explore resume check bench faults scale codex dialects forced schemas templates florence instructor node-packages docs lock clean
 
 setup: $(STAMP)
 	@$(BIN)/antiphon models pull smollm2 --quiet-if-present
@@ -27,6 +27,10 @@ heavy: setup
 		tests/clients/test_real_forced.py tests/clients/test_real_libraries.py tests/clients/test_real_upstream.py \
 		tests/unit/prompt/test_dialect_splits.py tests/unit/test_bench_real.py \
 		tests/faults/test_driver_cuts.py tests/faults/test_driver_killed.py $(ARGS)
+
+# Every property over other random examples than those of the gate (about 10 minutes; each run tries others).
+explore: setup
+	ANTIPHON_EXAMPLES=explore timeout 1800 $(BIN)/python -m pytest tests/unit tests/behaviour -m hypothesis $(ARGS)
 
 check: setup
 	$(BIN)/ruff format --check .

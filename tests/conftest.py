@@ -30,9 +30,11 @@ HEAVY = [
 ]
 collect_ignore = [] if os.environ.get("ANTIPHON_HEAVY") == "1" else HEAVY
 
-# No example is timed: machines are shared, and a slow one says nothing about the code.
-hypothesis.settings.register_profile("antiphon", deadline=None)
-hypothesis.settings.load_profile("antiphon")
+# No example is timed: machines are shared, and a slow one says nothing about the code. The gate tries the same examples
+# each time; `make explore` looks for others.
+hypothesis.settings.register_profile("antiphon", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("explore", deadline=None, max_examples=1000, print_blob=True)
+hypothesis.settings.load_profile(os.environ.get("ANTIPHON_EXAMPLES", "antiphon"))
 
 
 @pytest.fixture

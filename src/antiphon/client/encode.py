@@ -17,6 +17,7 @@ from antiphon.client.inputs import (
     encode_tool_outputs,
     last_response_id,
 )
+from antiphon.client.loose import as_str
 from antiphon.client.options import KNOWN_OPTIONS, Options, RequestWarning
 from antiphon.client.profiles import GENERIC, ModelFamily, Profile
 from antiphon.client.structured import STRUCTURED_OUTPUT
@@ -253,7 +254,7 @@ def _choice(choice: Any) -> Any:
         name = cast("Mapping[str, Any]", nested).get("name") if isinstance(nested, Mapping) else given.get("name")
         if given.get("type") in ("function", "tool") and isinstance(name, str):
             return {"type": "function", "name": name}
-        if given.get("type") in _CHOICES:
+        if as_str(given.get("type")) in _CHOICES:
             return dict(given)
     elif isinstance(named := tool_name(choice), str):
         return {"type": "function", "name": named}

@@ -24,6 +24,7 @@ from antiphon.client.context import (
     ToolCall,
 )
 from antiphon.client.errors import ContextError
+from antiphon.client.loose import as_str
 from antiphon.client.profiles import Profile
 
 __all__ = ["after_response", "encode_messages", "encode_tool_outputs", "last_response_id", "output_text"]
@@ -153,7 +154,7 @@ def _said(message: Message, profile: Profile, *, replay: bool) -> list[Item]:
 
 
 def _group(part: Part) -> tuple[bool, str | None]:
-    phase = part.metadata.get("phase") if isinstance(part, TextPart) else None
+    phase = as_str(part.metadata.get("phase")) if isinstance(part, TextPart) else None
     return isinstance(part, ProviderBlock), phase if phase in _PHASES else None
 
 

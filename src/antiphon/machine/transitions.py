@@ -70,8 +70,8 @@ ITEM: dict[type, dict[str, str]] = {
     e.FunctionCallArgumentsDone: {"function call": "called"},
     e.CustomToolCallInputDelta: {"custom call": "custom call"},
     e.CustomToolCallInputDone: {"custom call": "called"},
-    e.ApplyPatchDiffDelta: {"patch call": "patch call"},
-    e.ApplyPatchDiffDone: {"patch call": "called"},
+    e.ApplyPatchDiffDelta: {"patch call": "patch diff", "patch diff": "patch diff"},
+    e.ApplyPatchDiffDone: {"patch call": "called", "patch diff": "called"},
     e.OutputItemDone: {
         "message": "done",
         "reasoning": "done",
@@ -160,7 +160,7 @@ class Transitions:
         if self._open_items == 0:
             return self._response not in (FAILING, ENDED)
         state = self._items[-1]
-        if state in ("function call", "custom call", "shell call", "patch call"):
+        if state in ("function call", "custom call", "shell call", "patch call", "patch diff"):
             return True
         taking = [part for part in self._parts.items() if part[0][1] == len(self._items) - 1]
         return bool(taking) and taking[-1][1] in ("text", "refusal", "reasoning")

@@ -556,6 +556,14 @@ def test_whatever_comes_is_deltas_or_an_error(events: list[Any]):
 
 
 @pytest.mark.requirement("upstream:error")
+@pytest.mark.parametrize("code", [[], {}, [["a"]], 7, None, True])
+def test_a_code_of_any_kind_is_an_error_as_well(code: Any):
+    with pytest.raises(EngineError) as caught:
+        decoded([{"error": {"message": "Out of memory", "code": code, "type": code}}])
+    assert (caught.value.code, caught.value.message) == ("upstream_error", "The upstream failed: Out of memory")
+
+
+@pytest.mark.requirement("upstream:error")
 @pytest.mark.parametrize("field", ["content", "reasoning", "arguments"])
 def test_what_is_nested_deeply_breaks_nothing(field: str):
     deep = '{"a":' * 700 + "1" + "}" * 700 if field == "arguments" else "[" * 700 + "]" * 700

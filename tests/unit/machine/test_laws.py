@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.machine.deltas import RawItemDelta, ReasoningDelta, RefusalDelta, TextDelta
+from antiphon.machine.deltas import PatchStart, RawItemDelta, ReasoningDelta, RefusalDelta, TextDelta, ToolCallDelta
 from antiphon.machine.fold import fold
 from antiphon.machine.transitions import IllegalTransitionError, Transitions
 from antiphon.protocol import events as e
@@ -153,12 +153,30 @@ def test_an_event_out_of_place_is_refused(program, ending, data):
     structural = [
         index
         for index, event in enumerate(events[:-1])
-        if type(event) not in DELTAS and not isinstance(event, e.ErrorEvent | e.ResponseInProgress)
+        if type(event) not in DELTAS
+        and not isinstance(event, e.ErrorEvent | e.ResponseInProgress)
+        # Not every log tells of diffs: only one that has begun must be whole.
+        and not (isinstance(event, e.ApplyPatchDiffDone) and not isinstance(events[index - 1], e.ApplyPatchDiffDelta))
     ]
     dropped = data.draw(st.sampled_from(structural))
     transitions = Transitions()
     with pytest.raises(IllegalTransitionError):
         for event in events[:dropped] + events[dropped + 1 :]:
+            transitions.move(event)
+
+
+@pytest.mark.requirement("machine:transitions")
+@pytest.mark.parametrize("diff", ["", "@@"])
+def test_a_diff_that_was_begun_is_whole_before_its_call_ends(diff):
+    log = run_program([[PatchStart("create_file", "a"), *([ToolCallDelta(diff)] if diff else [])]], "stop")
+    events = [event for event in events_of(log.frames) if not isinstance(event, e.ApplyPatchDiffDone)]
+    transitions = Transitions()
+    if not diff:
+        for event in events:
+            transitions.move(event)
+        return
+    with pytest.raises(IllegalTransitionError, match="OutputItemDone while the item is patch diff"):
+        for event in events:
             transitions.move(event)
 
 

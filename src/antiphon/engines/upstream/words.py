@@ -42,12 +42,12 @@ def told_words(text: str) -> str:
 
 def upstream_fault(said: Any, *, lead: str = "The upstream failed") -> EngineError:
     """The error for what an upstream says went wrong: a text, or an object with `message` and `code`."""
-    code: Any = None
+    code = UPSTREAM_ERROR
     message: Any = said
     if isinstance(said, dict):
         fields = cast("dict[str, Any]", said)
         message = fields.get("message") or fields.get("detail") or fields.get("error") or ""
-        code = fields.get("code") if fields.get("code") in _CODES else fields.get("type")
+        said_codes = [said_code for said_code in (fields.get("code"), fields.get("type")) if isinstance(said_code, str)]
+        code = next((said_code for said_code in said_codes if said_code in _CODES), UPSTREAM_ERROR)
     words = told_words(message) if isinstance(message, str) else ""
-    known = code if isinstance(code, str) and code in _CODES else UPSTREAM_ERROR
-    return EngineError(f"{lead}: {words}" if words else f"{lead}, and does not say why.", code=known)
+    return EngineError(f"{lead}: {words}" if words else f"{lead}, and does not say why.", code=code)
