@@ -14,16 +14,20 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from antiphon.errors import UnsupportedError
+from antiphon.errors import EngineError, UnsupportedError
 from antiphon.machine.deltas import Delta
 from antiphon.prompt.prompt import Prompt, Sampling
 from antiphon.protocol.completions import RawPrompt
 
-__all__ = ["RESTART_PATIENCE", "Capabilities", "Engine", "EventHook", "PreparedTurn", "Sampled", "Token"]
+__all__ = ["RESTART_PATIENCE", "Capabilities", "Engine", "EngineLostError", "EventHook", "PreparedTurn", "Sampled", "Token"]
 
 
 RESTART_PATIENCE = 15.0
 """Seconds that a request waits for the restart of an engine that died."""
+
+
+class EngineLostError(EngineError):
+    """The engine could not be asked, or broke off: another replica of the model may be asked in its place."""
 
 
 class Capabilities(Struct, frozen=True):
@@ -106,6 +110,9 @@ class Engine(ABC):
 
     keeps_prefixes: bool = False
     """Whether it keeps what it read of prompts, for those that begin alike."""
+
+    continues: bool = False
+    """Whether another engine of the same fingerprint can go on with a turn that this one lost, from its `sampled`."""
 
     @property
     @abstractmethod

@@ -12,7 +12,7 @@ from antiphon.protocol.request import TextFormat
 from antiphon.protocol.sampling import Samplers
 from antiphon.protocol.tools import CustomTool, FunctionTool
 
-__all__ = ["ChatMessage", "Prompt", "ResolvedChoice", "Sampling", "ToolCall"]
+__all__ = ["Affinity", "ChatMessage", "Prompt", "ResolvedChoice", "Sampling", "ToolCall"]
 
 
 class ToolCall(Struct, frozen=True):
@@ -94,13 +94,25 @@ class ResolvedChoice(Struct, frozen=True):
     allowed: Sequence[str]
 
 
+class Affinity(Struct, frozen=True):
+    """Where the prefix of a prompt may be cached (upstreams.md, section 6).
+
+    `key` is the same for all turns of one history, and for no other history, as far as can be told; empty where the
+    turn belongs nowhere. `cache_salt` keeps what engines cache for one tenant from others; empty where there is none.
+    """
+
+    key: str = ""
+    cache_salt: str = ""
+
+
 class Prompt(Struct, frozen=True):
     """One turn to generate.
 
     `tools` are the tools that the model is told of, out of the `toolbox`; `media` the kinds of media in the messages
     (image, audio, video, file). `max_output_tokens` None means as far as the context goes. `template_kwargs` go to the
     chat template, before what follows from the effort, which is before `template_defaults`. `thinking_budget` are the
-    tokens that thinking may take, -1 for as many as it likes and None for what the server says.
+    tokens that thinking may take, -1 for as many as it likes and None for what the server says. `affinity` says which
+    replica of the model it is best sent to.
     """
 
     messages: Sequence[ChatMessage]
@@ -116,3 +128,4 @@ class Prompt(Struct, frozen=True):
     template_kwargs: Mapping[str, Any] = {}
     template_defaults: Mapping[str, Any] = {}
     media: frozenset[str] = frozenset()
+    affinity: Affinity = Affinity()

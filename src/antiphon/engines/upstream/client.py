@@ -17,6 +17,7 @@ import aiohttp
 import msgspec
 from msgspec import Struct
 
+from antiphon.engines.base import EngineLostError
 from antiphon.engines.upstream.wire import DONE_EVENT, Models, decode_models
 from antiphon.engines.upstream.words import INVALID, UPSTREAM_ERROR, told_words, upstream_fault
 from antiphon.errors import EngineError
@@ -51,7 +52,7 @@ class UpstreamTarget(Struct, frozen=True):
     idle_timeout: float = 120.0
 
 
-class UpstreamLostError(EngineError):
+class UpstreamLostError(EngineLostError):
     """The upstream cannot be reached, or broke the connection off."""
 
     default_code = "upstream_lost"
