@@ -19,7 +19,16 @@ from antiphon.machine.deltas import Delta
 from antiphon.prompt.prompt import Prompt, Sampling
 from antiphon.protocol.completions import RawPrompt
 
-__all__ = ["RESTART_PATIENCE", "Capabilities", "Engine", "EngineLostError", "EventHook", "PreparedTurn", "Sampled", "Token"]
+__all__ = [
+    "RESTART_PATIENCE",
+    "Capabilities",
+    "Engine",
+    "EngineLostError",
+    "EventHook",
+    "PreparedTurn",
+    "Sampled",
+    "Token",
+]
 
 
 RESTART_PATIENCE = 15.0
