@@ -12,6 +12,7 @@ from __future__ import annotations
 from requirements_api import API, CHAT, DOCUMENTS, FILES, IDEMPOTENCY, MEDIA
 from requirements_background import BACKGROUND, RESUME, RUNTIME, WEBHOOKS
 from requirements_clients import CLIENTS, LIBRARIES
+from requirements_cluster import CLUSTER
 from requirements_dialects import CONSTRAINTS, DIALECTS_A, DIALECTS_B
 from requirements_driver import ASK, DRIVER_CALLS, DRIVER_DECODE, DRIVER_ENCODE, DRIVER_STREAM, DRIVER_TOOLS
 from requirements_engines import FLORENCE, LOCAL_ENGINE, LOCAL_MEDIA, PROBE, SAMPLING, SCRIPTED_ENGINE, TEMPLATES
@@ -75,4 +76,5 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *PROBE,
     *TEMPLATES,
     *LIBRARIES,
+    *CLUSTER,
 )

@@ -74,6 +74,7 @@ HEADINGS: Mapping[str, str] = {
     "DRIVER_CALLS": "The driver",
     "DRIVER_TOOLS": "The driver",
     "ASK": "The command line",
+    "CLUSTER": "In a cluster",
 }
 
 
@@ -107,6 +108,7 @@ EXAMPLES: Mapping[str, str] = {
     "Upstreams": "any chat-completions endpoint as a model: calls and thinking in every shape, faults as `failed`",
     "Florence-2": "labels, boxes, corners and outlines in pixels, whatever the model generates",
     "The driver": "contexts to requests, answers and streams of any endpoint to one response, by rule",
+    "In a cluster": "files for Compose, Kubernetes and systemd, a proxy before replicas, dashboards and alarms",
 }
 """What a reader may know an area by."""
 

@@ -13,7 +13,7 @@ from antiphon.access import check_access, configured_keys
 from antiphon.cli.access import check_libraries
 from antiphon.cli.models import ensure_models, models_wanted
 from antiphon.cli.options import LLAMA_CPP_ALWAYS, GroupedCommand, read_settings, setting_options
-from antiphon.cli.terminal import TerminalAnnouncer
+from antiphon.cli.supervisor import ServerAnnouncer
 
 __all__ = ["serve"]
 
@@ -53,7 +53,7 @@ def serve(**params: Any) -> None:
 
     # Until the server takes the signals itself, and after: the default action of SIGTERM would leave engines behind.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    announcer = TerminalAnnouncer(with_key=bool(configured_keys(settings)) or stored_keys())
+    announcer = ServerAnnouncer(with_key=bool(configured_keys(settings)) or stored_keys())
     try:
         with contextlib.suppress(KeyboardInterrupt):
             run_server(settings, announcer)
