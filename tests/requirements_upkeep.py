@@ -17,6 +17,11 @@ UPKEEP: tuple[Requirement, ...] = (
         "However long a log is, its reader holds some batches of it at a time.",
     ),
     R("ops:metrics:websockets", "operations C2", "Open WebSocket connections are in /metrics."),
+    R(
+        "ops:metrics:queue",
+        "operations C2",
+        "How long the first background response has waited for a worker is in /metrics.",
+    ),
     R("ops:metrics:rings", "operations C2", "What servers of one database could not tell each other is in /metrics."),
     R(
         "store:postgresql:deletes",

@@ -137,7 +137,7 @@ async def test_cancel_of_a_synchronous_one_is_a_400(api: InProcess):
     assert answer.json()["error"]["message"] == "Cannot cancel a synchronous response."
 
 
-@pytest.mark.requirement("background:cancel-queued", "background:queue")
+@pytest.mark.requirement("background:cancel-queued", "background:queue", "ops:metrics:queue")
 async def test_one_that_waits_for_a_worker_is_cancelled_at_once_and_too_many_are_refused(tmp_path: Path):
     settings = Settings(background_workers=1, background_queue=1)
     async with inprocess_app(settings=settings, store="sqlite", tmp_path=tmp_path) as api:
@@ -149,12 +149,21 @@ async def test_one_that_waits_for_a_worker_is_cancelled_at_once_and_too_many_are
         metrics = (await api.client.get("http://127.0.0.1/metrics")).text
         assert "antiphon:background_waiting 1.0" in metrics
         assert "antiphon:background_running 1.0" in metrics
+        assert await waited(api) > 0
         cancelled = (await api.client.post(f"/responses/{waiting['id']}/cancel")).json()
         assert (cancelled["status"], cancelled["output"]) == ("cancelled", [])
         events = await log(api, waiting["id"])
         assert [event["type"] for event in events] == ["response.created", "response.queued", "response.incomplete"]
         await api.client.post(f"/responses/{running['id']}/cancel")
         assert (await get(api, waiting["id"]))["status"] == "cancelled"
+        assert await waited(api) == 0
+
+
+async def waited(api: InProcess) -> float:
+    """For how long the first of those that wait for a worker has waited, as /metrics says."""
+    metrics = (await api.client.get("http://127.0.0.1/metrics")).text.splitlines()
+    (line,) = [line for line in metrics if line.startswith("antiphon:background_waiting_seconds ")]
+    return float(line.split()[1])
 
 
 @pytest.mark.requirement("background:delete")

@@ -101,6 +101,12 @@ class Telemetry(Observer):
         self._background_waiting = Gauge(
             "antiphon:background_waiting", "Background responses that wait for a worker.", registry=self._registry
         )
+        self._waiting_since: float | None = None
+        Gauge(
+            "antiphon:background_waiting_seconds",
+            "How long the first of the background responses that wait for a worker has waited.",
+            registry=self._registry,
+        ).set_function(self._waited)
         self._websockets = Gauge("antiphon:num_websockets_open", "WebSocket connections.", registry=self._registry)
         self._commit = histogram("store_commit_seconds", "From handing a write over to its being durable.", [])
         self._missed_rings = _MissedRings()
@@ -157,10 +163,14 @@ class Telemetry(Observer):
         """Record how long a write took."""
         self._commit.observe(seconds)
 
-    def background(self, running: int, waiting: int) -> None:
+    def background(self, running: int, waiting: int, since: float | None) -> None:
         """Show the queue of background responses."""
         self._background_running.set(running)
         self._background_waiting.set(waiting)
+        self._waiting_since = since
+
+    def _waited(self) -> float:
+        return 0.0 if self._waiting_since is None else time.monotonic() - self._waiting_since
 
     def websockets(self, count: int) -> None:
         """Show how many WebSocket connections are open."""

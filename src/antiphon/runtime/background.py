@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+
+from msgspec import Struct
 
 from antiphon.errors import ServerBusyError
 from antiphon.runtime.observer import Observer
@@ -14,6 +17,13 @@ __all__ = ["Job", "Workers"]
 
 Job = Callable[[], Awaitable[None]]
 """What a worker does."""
+
+
+class _Waiting(Struct, frozen=True, eq=False):
+    """A job that waits, and the monotonic time since when."""
+
+    job: Job
+    since: float
 
 
 class Workers:
@@ -26,8 +36,8 @@ class Workers:
         self._workers = workers
         self._queue = queue
         self._observer = observer
-        self._waiting: deque[Job] = deque()
-        self._resumed: deque[Job] = deque()
+        self._waiting: deque[_Waiting] = deque()
+        self._resumed: deque[_Waiting] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._reserved = 0
         self._idle: asyncio.Event | None = None
@@ -60,18 +70,19 @@ class Workers:
     def submit(self, job: Job) -> None:
         """Run a job in the place that was reserved for it."""
         self._reserved -= 1
-        self._waiting.append(job)
+        self._waiting.append(_Waiting(job, time.monotonic()))
         self._next()
 
     def withdraw(self, job: Job) -> None:
         """Give a job's place back, if it still waits: whoever submitted it has run it otherwise."""
-        with contextlib.suppress(ValueError):
-            self._waiting.remove(job)
+        found = next((waiting for waiting in self._waiting if waiting.job == job), None)
+        if found is not None:
+            self._waiting.remove(found)
         self._told()
 
     def resume(self, job: Job) -> None:
         """Run a job that was accepted by an earlier process: it comes before those that wait, and needs no place."""
-        self._resumed.append(job)
+        self._resumed.append(_Waiting(job, time.monotonic()))
         self._next()
 
     async def idle(self, seconds: float) -> None:
@@ -92,7 +103,7 @@ class Workers:
 
     def _next(self) -> None:
         while self.waiting and len(self._tasks) < self._workers and not self._stopped:
-            job = (self._resumed or self._waiting).popleft()
+            job = (self._resumed or self._waiting).popleft().job
             task = asyncio.create_task(self._run(job))
             self._tasks.add(task)
             task.add_done_callback(self._ended)
@@ -115,4 +126,5 @@ class Workers:
             self._idle.set()
 
     def _observe(self) -> None:
-        self._observer.background(len(self._tasks), self.waiting)
+        first = [queue[0].since for queue in (self._resumed, self._waiting) if queue]
+        self._observer.background(len(self._tasks), self.waiting, min(first, default=None))

@@ -25,8 +25,8 @@ class Observer:
     def store_commit(self, seconds: float) -> None:
         """A write of a response became durable, that long after it was handed over."""
 
-    def background(self, running: int, waiting: int) -> None:
-        """So many background responses run, and so many wait for a worker."""
+    def background(self, running: int, waiting: int, since: float | None) -> None:
+        """So many background responses run, and so many wait for a worker, the first since that monotonic time."""
 
     def webhook_attempt(self, outcome: str) -> None:
         """An attempt to deliver a webhook: delivered, gone, failed, refused, unknown (no such endpoint) or expired."""
