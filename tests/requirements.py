@@ -18,6 +18,7 @@ from requirements_driver import ASK, DRIVER_CALLS, DRIVER_DECODE, DRIVER_ENCODE,
 from requirements_engines import FLORENCE, LOCAL_ENGINE, LOCAL_MEDIA, PROBE, SAMPLING, SCRIPTED_ENGINE, TEMPLATES
 from requirements_project import ATTACKS, COMMAND_LINE, KEYS, OUTBOUND, PROJECT
 from requirements_prompt import PROMPT, RULES, TOOLS
+from requirements_registry import REGISTRY
 from requirements_store import POSTGRESQL, SCALE, SHARED_STORES, SQLITE, STORE
 from requirements_talks import COMPACTION, CONVERSATIONS, WEBSOCKET
 from requirements_upkeep import UPKEEP
@@ -77,4 +78,5 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *TEMPLATES,
     *LIBRARIES,
     *CLUSTER,
+    *REGISTRY,
 )

@@ -75,6 +75,7 @@ HEADINGS: Mapping[str, str] = {
     "DRIVER_TOOLS": "The driver",
     "ASK": "The command line",
     "CLUSTER": "In a cluster",
+    "REGISTRY": "The models of a server",
 }
 
 
@@ -106,6 +107,7 @@ EXAMPLES: Mapping[str, str] = {
     "Attacks": "hostile schemas, grammars, templates and numbers on a running server, each in two seconds",
     "Fair shares and care": "an endpoint that hangs holds up no other; what is sent again gets a true answer",
     "Upstreams": "any chat-completions endpoint as a model: calls and thinking in every shape, faults as `failed`",
+    "The models of a server": "one file: names, defaults and limits by model, replicas, and changes while it runs",
     "Florence-2": "labels, boxes, corners and outlines in pixels, whatever the model generates",
     "The driver": "contexts to requests, answers and streams of any endpoint to one response, by rule",
     "In a cluster": "files for Compose, Kubernetes and systemd, a proxy before replicas, dashboards and alarms",

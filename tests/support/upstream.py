@@ -96,7 +96,7 @@ class FakeUpstream:
         exchange = Exchange(head[0].split(" ")[1], headers, json.loads(data) if data else None, writer)
         if not self.up:
             exchange.abort()
-        elif exchange.path.endswith("/models"):
+        elif _lists(exchange):
             await exchange.answer(200, MODELS)
         else:
             self.asked.append(exchange)
@@ -106,7 +106,11 @@ class FakeUpstream:
             finally:
                 if watching is not None:
                     watching.cancel()
-        return self.keeps and not exchange.path.endswith("/models")
+        return self.keeps and not _lists(exchange)
+
+
+def _lists(exchange: Exchange) -> bool:
+    return exchange.path.partition("?")[0].endswith("/models")
 
 
 async def _watch(reader: asyncio.StreamReader, exchange: Exchange) -> None:

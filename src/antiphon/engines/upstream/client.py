@@ -44,12 +44,27 @@ _OURS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 class UpstreamTarget(Struct, frozen=True):
-    """Where an upstream is: its URL up to `/v1`, its key, and seconds: to connect, and of silence that are borne."""
+    """Where an upstream is: its URL up to `/v1`, its key, and seconds: to connect, and of silence that are borne.
+
+    `query` is what every URL ends with, and `key_header` the header of the key where it is no bearer's.
+    """
 
     base_url: str
     key: str = ""
     connect_timeout: float = 5.0
     idle_timeout: float = 120.0
+    query: str = ""
+    key_header: str | None = None
+
+    def url(self, path: str) -> str:
+        """The URL of a path below that of the upstream."""
+        return f"{self.base_url}{path}?{self.query}" if self.query else self.base_url + path
+
+    def credentials(self) -> dict[str, str]:
+        """The header that holds the key, where there is one."""
+        if not self.key:
+            return {}
+        return {"authorization": f"Bearer {self.key}"} if self.key_header is None else {self.key_header: self.key}
 
 
 class UpstreamLostError(EngineLostError):
@@ -87,7 +102,7 @@ class UpstreamClient:
         try:
             async with (
                 asyncio.timeout(seconds),
-                self._opened().get(f"{self._target.base_url}/models", allow_redirects=False) as response,
+                self._opened().get(self._target.url("/models"), allow_redirects=False) as response,
             ):
                 if response.status >= 500:
                     return None
@@ -113,7 +128,7 @@ class UpstreamClient:
         ended = False
         try:
             response = await self._opened().post(
-                f"{self._target.base_url}/chat/completions", data=BytesIO(encode(body)), allow_redirects=False
+                self._target.url("/chat/completions"), data=BytesIO(encode(body)), allow_redirects=False
             )
             if response.status != 200:
                 raise _refusal(response.status, await _bounded(response, _MOST_REFUSAL))
@@ -150,8 +165,7 @@ class UpstreamClient:
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
             headers = {"content-type": "application/json", "accept": "text/event-stream, application/json"}
-            if self._target.key:
-                headers["authorization"] = f"Bearer {self._target.key}"
+            headers |= self._target.credentials()
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=_MOST_CONNECTIONS, keepalive_timeout=_KEPT_SECONDS),
                 timeout=aiohttp.ClientTimeout(

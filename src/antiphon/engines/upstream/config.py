@@ -15,11 +15,13 @@ from antiphon.engines.upstream.profiles import PROFILES
 from antiphon.errors import ConfigurationError
 from antiphon.settings import ModelConfig
 
-__all__ = ["chat_engine"]
+__all__ = ["chat_engine", "upstream_target"]
 
 _MOST_KEY: Final = 8_192
 _THINKING: Final = ("tagged", "primed", "none")
 _MEDIA: Final = frozenset({"image", "audio"})
+_SECRETS: Final = frozenset({"key", "api-key", "api_key", "apikey", "token", "access_token", "sig", "subscription-key"})
+"""Parameters of a URL that would be a key in the table."""
 
 
 def chat_engine(config: ModelConfig, on_event: EventHook | None = None) -> ChatEngine:
@@ -46,7 +48,7 @@ def chat_engine(config: ModelConfig, on_event: EventHook | None = None) -> ChatE
         raise ConfigurationError(f"{place}: 'idle_timeout' and 'context_length' are more than 0.")
     return ChatEngine(
         name,
-        UpstreamTarget(_url(config, place), _key(config, place), idle_timeout=config.idle_timeout),
+        upstream_target(config, place, PROFILES[config.profile].key_header),
         PROFILES[config.profile],
         model=config.upstream_model,
         context_length=config.context_length,
@@ -56,16 +58,30 @@ def chat_engine(config: ModelConfig, on_event: EventHook | None = None) -> ChatE
     )
 
 
-def _url(config: ModelConfig, place: str) -> str:
-    text = config.base_url or ""
+def upstream_target(config: ModelConfig, place: str, key_header: str | None = None) -> UpstreamTarget:
+    """Where an upstream is, and its key; `place` names the table in what is said of its faults.
+
+    Raises:
+        ConfigurationError: the URL is none, or the key cannot be read.
+    """
+    text, query = _url(config, place)
+    return UpstreamTarget(
+        text, _key(config, place), idle_timeout=config.idle_timeout, query=query, key_header=key_header
+    )
+
+
+def _url(config: ModelConfig, place: str) -> tuple[str, str]:
+    """The URL without its query, and the query, which every call keeps: Azure's says the version of the API."""
+    text, _, query = (config.base_url or "").partition("?")
     try:
-        url = URL(text)
+        url = URL(config.base_url or "")
     except ValueError:
         url = URL()
-    plain = not (url.user or url.password or url.query_string or url.fragment)
-    if url.scheme not in ("http", "https") or not url.host or not plain:
+    if url.scheme not in ("http", "https") or not url.host or url.user or url.password or url.fragment:
         raise ConfigurationError(f"{place}: 'base_url' must be a URL such as http://127.0.0.1:8000/v1.")
-    return text.rstrip("/")
+    if not _SECRETS.isdisjoint(name.lower() for name in url.query):
+        raise ConfigurationError(f"{place}: a key does not belong into 'base_url'; see 'api_key_env'.")
+    return text.rstrip("/"), query
 
 
 def _key(config: ModelConfig, place: str) -> str:

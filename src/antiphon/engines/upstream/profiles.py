@@ -44,7 +44,8 @@ class Profile(Struct, frozen=True):
     forms of `tool_choice` that it reads, beside `auto`. `fields` leads from the names of sampling here to its own; what
     is not in it is not sent. `efforts` are the efforts that `reasoning_effort` takes, None for any. `reasoning` is the
     name under which an assistant message holds past thinking, None where it may hold none. `calls_as_form` says that
-    forced calls are asked for as a format, since formats are enforced and calls are not.
+    forced calls are asked for as a format, since formats are enforced and calls are not. `key_header` is the header of
+    the key where it is no bearer's.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Profile(Struct, frozen=True):
     calls_as_form: bool = False
     tool_names: bool = False
     logprobs: bool = True
+    key_header: str | None = None
 
 
 def _same(*names: str) -> dict[str, str]:
@@ -83,6 +85,30 @@ PROFILES: Final[Mapping[str, Profile]] = {
             max_tokens="max_completion_tokens",
             efforts=None,
             strict=True,
+        ),
+        Profile(
+            "azure",
+            enforces=frozenset({"required", "named"}) | _FORMATS,
+            beside_tools=True,
+            choices=frozenset({"none", "required", "named", "allowed"}),
+            fields=_same(*_COMMON),
+            max_tokens="max_completion_tokens",
+            efforts=None,
+            strict=True,
+            key_header="api-key",
+        ),
+        Profile(
+            "antiphon",
+            enforces=frozenset({"required", "named"}) | _FORMATS,
+            beside_tools=True,
+            choices=frozenset({"none", "required", "named", "allowed"}),
+            fields=_same(*_COMMON, *_MORE, "repeat_penalty"),
+            max_tokens="max_completion_tokens",
+            efforts=None,
+            template_kwargs=True,
+            reasoning="reasoning_content",
+            strict=True,
+            tool_names=True,
         ),
         Profile(
             "vllm",
