@@ -1,0 +1,142 @@
+"""The attempts of one turn of an upstream: what is tried again, what is told at once, and what only once checked.
+
+Rule 1: a connection that fails before the first delta is tried once more; one that fails later ends the turn.
+Rule 2: what the upstream does not enforce is told only after it was checked; where it is wrong and nothing was told of
+the turn, the upstream is asked once more, and then the turn fails.
+Rule 3: a conversation that it refuses is tried as a strict chat template would have it.
+Rule 4: what the upstream enforces is told as it comes, and checked at its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Final, TypeAlias
+
+import msgspec
+
+from antiphon.engines.checks.judge import Answer, Judge
+from antiphon.engines.upstream.client import UpstreamLostError, UpstreamRefusedError
+from antiphon.engines.upstream.health import Health
+from antiphon.engines.upstream.request import Hold
+from antiphon.errors import EngineError
+from antiphon.machine.deltas import Delta, RefusalDelta, Stop, ToolCallStart
+from antiphon.prompt.normalize import arrangements
+from antiphon.prompt.prompt import Prompt
+
+__all__ = ["LAST_ATTEMPT", "Deltas", "arranged", "checked", "connected"]
+
+Deltas: TypeAlias = AsyncGenerator[Sequence[Delta]]
+"""The deltas of a turn, in lists of what came together."""
+
+LAST_ATTEMPT: Final = 1
+"""The number of the second, and last, attempt."""
+
+_PAUSE: Final = 0.1
+"""Seconds before a connection is tried once more."""
+
+
+class _Holder:
+    """Lets deltas through, or keeps them until they were checked."""
+
+    def __init__(self, hold: Hold) -> None:
+        self._keeps = hold is Hold.ALL
+        self._from_calls = hold is Hold.CALLS
+        self._kept: list[Delta] = []
+
+    def feed(self, deltas: Sequence[Delta]) -> Sequence[Delta]:
+        """Those that may be told now."""
+        if not self._keeps and self._from_calls:
+            place = next((n for n, delta in enumerate(deltas) if isinstance(delta, ToolCallStart)), None)
+            if place is not None:
+                self._keeps = True
+                self._kept += deltas[place:]
+                return deltas[:place]
+        if self._keeps:
+            self._kept += deltas
+            return ()
+        return deltas
+
+    def rest(self) -> list[Delta]:
+        """Those that were kept."""
+        kept, self._kept = self._kept, []
+        return kept
+
+
+async def checked(standard: Prompt, hold: Hold, judge: Judge, ask: Callable[[int], Deltas]) -> Deltas:
+    """The deltas of a turn (rules 2 and 4); `ask` gives those of an attempt, `standard` is what they are checked by.
+
+    Raises:
+        EngineError: the upstream failed, or its answer is not what was asked for.
+    """
+    for attempt in range(LAST_ATTEMPT + 1):
+        holder, answer = _Holder(hold), Answer()
+        told = refused = False
+        fault: EngineError | None = None
+        async with contextlib.aclosing(ask(attempt)) as stream:
+            async for deltas in stream:
+                answer.add(deltas)
+                refused = refused or any(isinstance(delta, RefusalDelta) for delta in deltas)
+                stop = deltas[-1]
+                if not isinstance(stop, Stop):
+                    leaving = holder.feed(deltas)
+                else:
+                    if not (stop.cut or refused):
+                        fault = await judge.fault(standard, answer, whole=True)
+                    leaving = holder.feed(deltas[:-1])
+                    leaving = [*leaving, *holder.rest(), stop] if fault is None else leaving
+                if leaving:
+                    told = True
+                    yield leaving
+        if fault is None:
+            return
+        if told or attempt == LAST_ATTEMPT:
+            raise fault
+
+
+async def arranged(prompt: Prompt, ask: Callable[[Prompt], Deltas]) -> Deltas:
+    """The deltas of one answer; a conversation that the upstream refuses is tried in its other arrangements (rule 3).
+
+    Raises:
+        EngineError: the upstream failed, or takes none of them.
+    """
+    first: UpstreamRefusedError | None = None
+    for messages in arrangements(prompt.messages):
+        try:
+            async with contextlib.aclosing(ask(msgspec.structs.replace(prompt, messages=messages))) as stream:
+                async for deltas in stream:
+                    yield deltas
+        except UpstreamRefusedError as error:
+            first = first or error
+        else:
+            return
+    if first is not None:
+        raise first
+
+
+async def connected(health: Health, ask: Callable[[], Deltas]) -> Deltas:
+    """The deltas of one answer, of a second connection where the first one fails (rule 1); no list is empty.
+
+    Raises:
+        EngineError: the upstream failed, or cannot be reached.
+    """
+    attempt = 0
+    while True:
+        told = False
+        try:
+            async with contextlib.aclosing(ask()) as stream:
+                async for deltas in stream:
+                    if deltas:
+                        if not told:
+                            health.succeeded()
+                        told = True
+                        yield deltas
+        except UpstreamLostError:
+            health.failed()
+            if told or attempt == LAST_ATTEMPT:
+                raise
+        else:
+            return
+        attempt += 1
+        await asyncio.sleep(_PAUSE)
