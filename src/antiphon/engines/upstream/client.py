@@ -24,7 +24,7 @@ from antiphon.errors import EngineError
 from antiphon.protocol.json import encode
 from antiphon.protocol.sse import ServerSentEvent, SSEError, SSEParser
 
-__all__ = ["UpstreamClient", "UpstreamLostError", "UpstreamRefusedError", "UpstreamTarget"]
+__all__ = ["UpstreamClient", "UpstreamLostError", "UpstreamMissingError", "UpstreamRefusedError", "UpstreamTarget"]
 
 _MOST_CONNECTIONS: Final = 512
 _MOST_EVENT: Final = 16 * 1024 * 1024
@@ -40,6 +40,7 @@ _GONE: Final = frozenset({502, 503, 504})
 """What a proxy answers where what it stands for is not there."""
 
 _REFUSED: Final = frozenset({400, 422})
+_MISSING: Final = 404
 _OURS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
@@ -58,7 +59,8 @@ class UpstreamTarget(Struct, frozen=True):
 
     def url(self, path: str) -> str:
         """The URL of a path below that of the upstream."""
-        return f"{self.base_url}{path}?{self.query}" if self.query else self.base_url + path
+        mark = "&" if "?" in path else "?"
+        return f"{self.base_url}{path}{mark}{self.query}" if self.query else self.base_url + path
 
     def credentials(self) -> dict[str, str]:
         """The header that holds the key, where there is one."""
@@ -75,6 +77,10 @@ class UpstreamLostError(EngineLostError):
 
 class UpstreamRefusedError(EngineError):
     """The upstream does not take the request as it is; nothing was generated."""
+
+
+class UpstreamMissingError(EngineError):
+    """The upstream has nothing under that name."""
 
 
 class UpstreamClient:
@@ -114,22 +120,24 @@ class UpstreamClient:
             # A timeout is an OSError.
             return None
 
-    async def stream(self, body: Mapping[str, Any]) -> AsyncGenerator[Sequence[ServerSentEvent]]:
-        """The events of a streamed chat completion, in lists of what one read brought.
+    async def stream(
+        self, body: Mapping[str, Any] | None, path: str = "/chat/completions"
+    ) -> AsyncGenerator[Sequence[ServerSentEvent]]:
+        """The events of a streamed answer, in lists of what one read brought; without a body it is only looked up.
 
-        An upstream that answers with the whole completion gives one event.
+        An upstream that answers with the whole of it gives one event.
 
         Raises:
             UpstreamLostError: it cannot be reached, or breaks off.
             UpstreamRefusedError: it does not take the request as it is.
+            UpstreamMissingError: it does not have what is looked up, or no such model.
             EngineError: it refuses for another reason, is silent for too long, or what it sends is no stream of events.
         """
         response: aiohttp.ClientResponse | None = None
         ended = False
         try:
-            response = await self._opened().post(
-                self._target.url("/chat/completions"), data=BytesIO(encode(body)), allow_redirects=False
-            )
+            method, data = ("GET", None) if body is None else ("POST", BytesIO(encode(body)))
+            response = await self._opened().request(method, self._target.url(path), data=data, allow_redirects=False)
             if response.status != 200:
                 raise _refusal(response.status, await _bounded(response, _MOST_REFUSAL))
             if response.content_type == "application/json":
@@ -234,6 +242,8 @@ def _refusal(status: int, body: bytes) -> EngineError:
         fault.code = "rate_limit_exceeded"
     elif status in _REFUSED:
         return UpstreamRefusedError(fault.message, code=fault.code)
+    elif status == _MISSING:
+        return UpstreamMissingError(fault.message, code=fault.code)
     return fault
 
 
