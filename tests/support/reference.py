@@ -66,6 +66,7 @@ HEADINGS: Mapping[str, str] = {
     "LIBRARIES": "Clients",
     "RULES": "The API",
     "UPKEEP": "Fair shares and care",
+    "ROUTING": "Routing",
     "UPSTREAMS": "Upstreams",
     "MEDIA": "Documents and images",
     "DRIVER_ENCODE": "The driver",
@@ -111,6 +112,7 @@ EXAMPLES: Mapping[str, str] = {
     "Florence-2": "labels, boxes, corners and outlines in pixels, whatever the model generates",
     "The driver": "contexts to requests, answers and streams of any endpoint to one response, by rule",
     "In a cluster": "files for Compose, Kubernetes and systemd, a proxy before replicas, dashboards and alarms",
+    "Routing": "a history stays where its prefix is cached; bounded load; a lost replica's histories move once",
 }
 """What a reader may know an area by."""
 

@@ -24,7 +24,7 @@ from antiphon.engines.llamacpp.client import ChildDiedError, ChildError, Client
 from antiphon.engines.llamacpp.diagnosis import without_paths
 from antiphon.engines.llamacpp.pool import Share, TokenPool
 from antiphon.engines.llamacpp.process import Supervisor
-from antiphon.engines.llamacpp.told import Told
+from antiphon.engines.told import Told
 from antiphon.engines.llamacpp.turn import TurnReader
 from antiphon.errors import EngineError, EngineUnavailableError
 from antiphon.machine.deltas import Delta, Stop, TextDelta

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from antiphon.machine.assembler import CUSTOM, FUNCTION, REASONING, TEXT
-from antiphon.machine.deltas import Delta, ReasoningDelta, TextDelta, ToolCallDelta, ToolCallStart
-from antiphon.machine.suppressor import Segment, Suppressor
+from antiphon.machine.assembler import CUSTOM, FUNCTION, REASONING, REFUSAL, TEXT
+from antiphon.machine.deltas import (
+    Delta,
+    RawItemDelta,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallStart,
+)
+from antiphon.machine.suppressor import RAW, Segment, Suppressor
 
 __all__ = ["Told"]
+
+_KINDS = {TextDelta: TEXT, ReasoningDelta: REASONING, RefusalDelta: REFUSAL}
 
 
 class Told:
@@ -26,19 +36,28 @@ class Told:
                 self._pieces.append((Segment(kind, name=delta.name, namespace=delta.namespace, whole=False), []))
             elif isinstance(delta, ToolCallDelta):
                 self._pieces[-1][1].append(delta.text)
-            elif isinstance(delta, TextDelta | ReasoningDelta):
+            elif isinstance(delta, TextDelta | ReasoningDelta | RefusalDelta):
                 self._text(delta)
+            elif isinstance(delta, RawItemDelta):
+                self._pieces.append((Segment(RAW, body=delta.body), []))
 
     def suppressor(self) -> Suppressor:
         """What passes on of the same turn, drawn again from its start, only what has not left yet."""
         segments = [
-            Segment(segment.kind, "".join(parts), segment.name, segment.namespace, whole=place < len(self._pieces) - 1)
+            Segment(
+                segment.kind,
+                "".join(parts),
+                segment.name,
+                segment.namespace,
+                segment.body,
+                whole=place < len(self._pieces) - 1,
+            )
             for place, (segment, parts) in enumerate(self._pieces)
         ]
         return Suppressor(segments, open_logprobs=self._logprobs)
 
-    def _text(self, delta: TextDelta | ReasoningDelta) -> None:
-        kind = REASONING if isinstance(delta, ReasoningDelta) else TEXT
+    def _text(self, delta: TextDelta | ReasoningDelta | RefusalDelta) -> None:
+        kind = _KINDS[type(delta)]
         if not self._pieces or self._pieces[-1][0].kind != kind:
             self._pieces.append((Segment(kind, whole=False), []))
             self._logprobs = 0

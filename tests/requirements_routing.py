@@ -1,0 +1,30 @@
+"""Requirements of routing: which replica of a model a turn goes to, what is told to it, and how a lost one is outlived."""
+
+from __future__ import annotations
+
+from support.requirement import Requirement
+
+__all__ = ["ROUTING"]
+
+R = Requirement
+
+ROUTING: tuple[Requirement, ...] = (
+    R("routing:hash", "upstreams.md, section 6", "Each server has the same first home for a history, among replicas."),
+    R(
+        "routing:load",
+        "issue 5, section 4",
+        "No replica gets more in flight than 1.25 times the mean with the new turn, rounded up.",
+    ),
+    R("routing:sticks", "upstreams.md, section 6", "A history stays where its last turn went, for a bounded memory."),
+    R("routing:lost", "issue 5, must show 5", "The histories of a lost replica move once, and stay when it is back."),
+    R("routing:keyless", "issue 5, section 4", "A turn that belongs to no history goes to who has the least to do."),
+    R(
+        "routing:shown",
+        "issue 5, must show 5",
+        "Of 200 chains of ten turns at least 95 % of the turns land where their prefix is, at an even load.",
+    ),
+    R("routing:failover", "issue 5, section 3", "A turn that is lost before its first delta is begun elsewhere."),
+    R("routing:goes-on", "issue 5, section 5", "A turn that is lost later goes on elsewhere where engines can do so."),
+    R("routing:meet", "issue 5, section 3", "A replicated model does what all of its replicas do."),
+    R("routing:ready", "issue 5, section 3", "A replicated model is ready as long as one of its replicas is."),
+)
