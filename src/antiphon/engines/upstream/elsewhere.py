@@ -1,0 +1,135 @@
+"""What the engines of models that run elsewhere have in common: their health, their context and what they can do."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+from antiphon.engines.base import Capabilities, Engine, EventHook
+from antiphon.engines.checks.checker import Checker
+from antiphon.engines.checks.judge import Judge
+from antiphon.engines.upstream.client import UpstreamClient, UpstreamTarget
+from antiphon.engines.upstream.declared import check_declared
+from antiphon.engines.upstream.health import Health
+from antiphon.engines.upstream.usage import estimated_tokens
+from antiphon.engines.upstream.wire import Models
+from antiphon.errors import ContextOverflowError
+from antiphon.prompt.prompt import Prompt
+from antiphon.protocol.json import encode
+
+__all__ = ["UNKNOWN_CONTEXT", "ElsewhereEngine"]
+
+UNKNOWN_CONTEXT: Final = 1_048_576
+"""The context, in tokens, of a model of which nobody says it: so long that it is the upstream that refuses."""
+
+_PROBE_SECONDS: Final = 3.0
+_MESSAGE_TOKENS: Final = 4
+_MEDIA_TOKENS: Final = 1_000
+_FORMATS: Final = frozenset({"text", "json_object", "json_schema"})
+
+
+class ElsewhereEngine(Engine):
+    """One model of one upstream; a subclass says how it is asked.
+
+    `model` is the upstream's name for it, and `context_length` is asked of the upstream where it is None. `media` are
+    the kinds of media that it reads.
+    """
+
+    not_ready = "The upstream of this model does not answer. Please try again later."
+
+    def __init__(
+        self,
+        name: str,
+        target: UpstreamTarget,
+        *,
+        model: str | None = None,
+        context_length: int | None = None,
+        media: frozenset[str] = frozenset(),
+        on_event: EventHook | None = None,
+    ) -> None:
+        self.name = name
+        self._model = model or name
+        self._context = context_length
+        self._media = media
+        self._on_event = None if on_event is None else partial(on_event, name)
+        self._client = UpstreamClient(target)
+        self._checker = Checker()
+        self._judge = Judge(self._checker)
+        self._health = Health(self._probe, self._changed)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the upstream answers, as far as is known."""
+        return self._health.up
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the model can do: every tool choice and format, since what is not enforced is checked."""
+        return Capabilities(
+            context_length=self._context or UNKNOWN_CONTEXT,
+            media=self._media,
+            forced_tools=True,
+            formats=_FORMATS,
+            logprobs=True,
+        )
+
+    async def start(self) -> None:
+        """Ask the upstream whether it is there; where it is not, the engine is not ready until it is."""
+        await self._health.begin()
+
+    async def answers(self) -> bool:
+        """Whether the upstream answers, for who wants to know before a start; every connection is closed then."""
+        try:
+            return await self._probe()
+        finally:
+            await self.close()
+
+    async def wait_ready(self, seconds: float) -> bool:
+        """Whether the upstream answers, after waiting for it."""
+        return await self._health.wait(seconds)
+
+    async def close(self) -> None:
+        """Close every connection; running generations fail."""
+        await self._health.close()
+        await self._client.close()
+        await self._checker.close()
+
+    async def _check(self, prompt: Prompt) -> None:
+        """Refuse what is declared and no answer could be checked by."""
+        await check_declared(self._checker, prompt)
+
+    def _counted(self, prompt: Prompt) -> int:
+        """The tokens of a prompt as the upstream is told it, estimated; one that is too long is refused."""
+        tokens = _estimate(prompt)
+        context = self._context or UNKNOWN_CONTEXT
+        if tokens >= context:
+            raise ContextOverflowError(tokens, context)
+        return tokens
+
+    async def _probe(self) -> bool:
+        models = await self._client.models(_PROBE_SECONDS)
+        if models is not None and self._context is None:
+            self._context = _context_of(models, self._model)
+        return models is not None
+
+    def _changed(self, up: bool) -> None:
+        if self._on_event is not None:
+            self._on_event("reachable" if up else "unreachable", {})
+
+
+def _context_of(models: Models, name: str) -> int | None:
+    """The context of the model of that name; of the only one where a server has one whatever its name."""
+    listed = models.data or []
+    return next((model.context for model in listed if model.id == name or len(listed) == 1), None)
+
+
+def _estimate(prompt: Prompt) -> int:
+    """Tokens of a prompt, by its bytes; the upstream's template may add some."""
+    tokens = 0
+    for message in prompt.messages:
+        tokens += _MESSAGE_TOKENS + estimated_tokens(message.text()) + estimated_tokens(message.reasoning)
+        tokens += sum(estimated_tokens(call.name + call.arguments) for call in message.tool_calls)
+        if not isinstance(message.content, str):
+            tokens += _MEDIA_TOKENS * sum(part.get("type") != "text" for part in message.content)
+    shown: list[Any] = list(prompt.tools)
+    return tokens + (-(-len(encode(shown)) // 4) if shown else 0)
