@@ -13,6 +13,7 @@ import pytest
 from antiphon.engines.catalog import locate
 from antiphon.settings import load_settings
 from support import tiny_gguf
+from support.fronted import RAW_ITEMS, scripted_model
 from support.server import RunningServer, running_server
 
 # Many answers of real and random models, family by family: `make heavy` runs them, the gate does not.
@@ -46,8 +47,7 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="session")
 def scripted_process() -> Iterator[RunningServer]:
     """A real server over the scripted model, with the store in memory; shared by the session."""
-    arguments = ["--model", "scripted", "--store", "memory", "--alias", "gpt-5=scripted"]
-    with running_server(arguments, environment={"ANTIPHON_SCRIPTED_RAW_ITEMS": "1"}) as server:
+    with scripted_model(["--store", "memory", "--alias", "gpt-5=scripted"], environment=RAW_ITEMS) as server:
         yield server
 
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from clients.conftest import Target
 from clients.strict import Recorder
 from support import tiny_bert
-from support.server import running_server
+from support.fronted import scripted_model
 
 requirement = pytest.mark.requirement
 
@@ -329,10 +329,10 @@ def test_text_goes_on_whole_and_streamed(target: Target) -> None:
 def embedding(tmp_path: Path) -> Iterator[Target]:
     """A server with an embedding model."""
     path = tiny_bert.build(tmp_path)
-    arguments = ["--model", "scripted", "--embedding-model", str(path), "--store", "memory", "-t", "1"]
+    arguments = ["--embedding-model", str(path), "--store", "memory", "-t", "1"]
     recorder = Recorder()
     with (
-        running_server(arguments) as server,
+        scripted_model(arguments) as server,
         openai.OpenAI(
             base_url=server.base_url, api_key="any", max_retries=0, http_client=httpx2.Client(transport=recorder)
         ) as client,

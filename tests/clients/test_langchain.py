@@ -11,7 +11,7 @@ from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 from pydantic import BaseModel
 
 from support import tiny_bert
-from support.server import running_server
+from support.fronted import scripted_model
 
 requirement = pytest.mark.requirement
 pytestmark = pytest.mark.requirement("client:langchain")
@@ -124,8 +124,8 @@ async def test_the_async_calls_do_the_same(scripted_server: str) -> None:
 @pytest.mark.requirement("client:embeddings")
 def test_texts_are_embedded(tmp_path: Any) -> None:
     path = tiny_bert.build(tmp_path)
-    arguments = ["--model", "scripted", "--embedding-model", str(path), "--store", "memory", "-t", "1"]
-    with running_server(arguments) as server:
+    arguments = ["--embedding-model", str(path), "--store", "memory", "-t", "1"]
+    with scripted_model(arguments) as server:
         embeddings = OpenAIEmbeddings(
             model="bert",
             base_url=server.base_url,

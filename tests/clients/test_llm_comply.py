@@ -15,6 +15,7 @@ import httpx2
 import pytest
 from llm_comply.schema import SpecLoader
 
+from support.fronted import scripted_model
 from support.inprocess import sse_events
 from support.server import RunningServer, running_server
 
@@ -51,8 +52,7 @@ WEATHER = {
 @pytest.fixture(scope="module")
 def open_responses_server() -> Iterator[RunningServer]:
     """A server whose events have the names of Open Responses."""
-    arguments = ["--model", "scripted", "--store", "memory", "--dialect", "openresponses"]
-    with running_server(arguments) as server:
+    with scripted_model(["--store", "memory", "--dialect", "openresponses"]) as server:
         yield server
 
 

@@ -21,8 +21,9 @@ from antiphon.store.base import StoreLimits
 from antiphon.store.open import store_limits
 from clients.conftest import KEY
 from clients.strict import Recorder, strict_events, strict_response
+from support.fronted import scripted_model
 from support.inprocess import InProcess, inprocess_app
-from support.server import RunningServer, running_server, wait_until
+from support.server import RunningServer, wait_until
 
 requirement = pytest.mark.requirement
 
@@ -35,7 +36,7 @@ FUNCTION: dict[str, Any] = {"type": "function", "name": "f", "parameters": {"typ
 @pytest.fixture(scope="module")
 def documented_server() -> Iterator[RunningServer]:
     """A server that answers under the name of the documentation."""
-    with running_server(["--model", "scripted", "--store", "memory", "--alias", f"{NAME}=scripted"]) as server:
+    with scripted_model(["--store", "memory", "--alias", f"{NAME}=scripted"]) as server:
         yield server
 
 
@@ -479,10 +480,10 @@ def test_a_response_expires_and_zero_seconds_mean_never(source: str) -> None:
     variable = {"ours": f"ANTIPHON_{name.upper()}", "theirs": THEIRS[name]}.get(source)
     flag = "--" + name.replace("_", "-")
     for seconds in (1, 0):
-        arguments = ["--model", "scripted", "--store", "memory", *([flag, str(seconds)] if variable is None else [])]
+        arguments = ["--store", "memory", *([flag, str(seconds)] if variable is None else [])]
         environment = {} if variable is None else {variable: str(seconds)}
         with (
-            running_server(arguments, environment=environment) as server,
+            scripted_model(arguments, environment=environment) as server,
             httpx2.Client(base_url=server.base_url) as client,
         ):
             created = client.post("/responses", json={"model": "scripted", "input": "Hi."}).json()
@@ -501,7 +502,7 @@ def test_the_server_prints_where_state_lies_and_how_long_it_stays(
     for bound in ("in memory", "1 hour", "1,024", "256 MiB"):
         assert bound in printed
     file = tmp_path / "kept.db"
-    with running_server(["--model", "scripted", "--store", str(file)]) as server:
+    with scripted_model(["--store", str(file)]) as server:
         printed = printed_by(server)
     for bound in (str(file), "30 days"):
         assert bound in printed

@@ -11,7 +11,7 @@ import pytest
 from agents import Agent, OpenAIConversationsSession, OpenAIResponsesModel, Runner, function_tool, set_tracing_disabled
 
 from clients.conftest import KEY, Target
-from support.server import running_server
+from support.fronted import scripted_model
 
 requirement = pytest.mark.requirement
 
@@ -81,7 +81,7 @@ def weather(city: str) -> str:
 @pytest.fixture
 async def agents_client(tmp_path: Path) -> AsyncIterator[openai.AsyncOpenAI]:
     set_tracing_disabled(True)
-    with running_server(["--model", "scripted", "--store", str(tmp_path / "state.db")]) as server:
+    with scripted_model(["--store", str(tmp_path / "state.db")]) as server:
         async with openai.AsyncOpenAI(base_url=server.base_url, api_key=KEY, max_retries=0) as client:
             yield client
 

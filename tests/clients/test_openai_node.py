@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.server import running_server
+from support.fronted import scripted_model
 
 NODE = Path(__file__).parent / "node"
 REQUIRED = "ANTIPHON_REQUIRE_NODE"
@@ -29,7 +29,7 @@ def node() -> str:
 
 @pytest.mark.requirement("clients:openai-node")
 def test_every_flow_of_the_node_sdk_works(node: str, tmp_path: Path):
-    with running_server(["--model", "scripted", "--store", str(tmp_path / "state.db")]) as server:
+    with scripted_model(["--store", str(tmp_path / "state.db")]) as server:
         environment = {**os.environ, "BASE": server.base_url}
         command = [node, "openai_flows.mjs"]
         done = subprocess.run(

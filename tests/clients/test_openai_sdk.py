@@ -18,7 +18,8 @@ from pydantic import BaseModel
 
 from clients.conftest import Target
 from clients.strict import Recorder, strict_events
-from support.server import RunningServer, running_server
+from support.fronted import scripted_model
+from support.server import RunningServer
 
 requirement = pytest.mark.requirement
 
@@ -105,10 +106,10 @@ def test_stream_gives_the_same_answer_as_its_events(target: Target) -> None:
 
 @requirement("client:openai:keep-alive")
 def test_comments_on_a_silent_stream_do_not_reach_the_caller() -> None:
-    arguments = ["--model", "scripted", "--store", "memory", "--keep-alive-seconds", "0.02"]
+    arguments = ["--store", "memory", "--keep-alive-seconds", "0.02"]
     recorder = Recorder()
     with (
-        running_server(arguments) as server,
+        scripted_model(arguments) as server,
         openai.OpenAI(base_url=server.base_url, api_key="any", http_client=httpx2.Client(transport=recorder)) as client,
     ):
         with client.responses.stream(model="scripted", input="!SLOW 100\n!COUNT 4") as stream:
@@ -514,7 +515,7 @@ def test_a_retry_after_is_obeyed_by_the_package(scripted: Target) -> None:
 @pytest.fixture(scope="module")
 def locked_server() -> Any:
     """A server that wants a key."""
-    with running_server(["--model", "scripted", "--store", "memory", "--api-key", "right"]) as server:
+    with scripted_model(["--store", "memory", "--api-key", "right"]) as server:
         yield server
 
 
