@@ -56,7 +56,7 @@ class ChatEngine(ElsewhereEngine):
         """Check what is declared, and estimate the tokens; see `Engine.prepare` for what it raises."""
         await self._check(prompt)
         form = called_by_form(prompt, self._profile)
-        tokens = self._counted(prompt, asked_as_form(prompt) if form else prompt)
+        tokens = self._counted(asked_as_form(prompt) if form else prompt)
         reading = Reading(
             tokens,
             callable_tools(prompt),
