@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup serve test heavy explore resume check bench faults scale codex dialects forced schemas templates florence instructor node-packages docs lock clean
+.PHONY: setup serve test heavy explore resume check bench bench-gateway faults scale codex dialects forced schemas templates florence instructor node-packages docs lock clean
 
 setup: $(STAMP)
 	@$(BIN)/antiphon models pull smollm2 --quiet-if-present
@@ -45,6 +45,16 @@ resume: setup
 
 bench: setup
 	$(BIN)/python -m tests.bench $(ARGS)
+
+# The server in front of a dummy upstream, beside codex-relay and the floor of a Python server (about 4 minutes).
+bench-gateway: setup $(VENV)/relay/.installed
+	$(BIN)/python -m tests.bench.gateway $(ARGS)
+
+$(VENV)/relay/.installed:
+	$(PYTHON) -m venv $(VENV)/relay
+	$(VENV)/relay/bin/python -m pip install --quiet --disable-pip-version-check codex-relay==0.5.8 \
+		|| { echo "make bench-gateway: codex-relay could not be installed; it stands beside us." >&2; exit 1; }
+	@touch $@
 
 # Kills of servers in mixed traffic: 200 over SQLite, then 60 over PostgreSQL with two replicas (about 25 minutes).
 faults: setup

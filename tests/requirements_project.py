@@ -101,6 +101,11 @@ PROJECT: tuple[Requirement, ...] = (
         "issue 2",
         "`make bench` measures the server beside ceilings, aims and a ruler of the same run.",
     ),
+    R(
+        "project:bench-gateway",
+        "issue 5",
+        "`make bench-gateway` measures the server in front of an upstream, beside a peer and a floor of the same run.",
+    ),
 )
 
 OUTBOUND: tuple[Requirement, ...] = (

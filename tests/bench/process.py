@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import psutil
@@ -58,10 +59,11 @@ class Cores:
 
 @dataclass
 class Target:
-    """A server to send load to."""
+    """A server to send load to; `place` is where it keeps what it stores."""
 
     port: int
     pid: int
+    place: Path | None = None
 
     def cpu(self) -> float:
         """CPU seconds used so far by its process tree."""
@@ -69,11 +71,16 @@ class Target:
 
 
 @contextlib.contextmanager
-def antiphon(cores: Cores, arguments: Sequence[str], *, pinned: bool = True) -> Iterator[Target]:
-    """`antiphon serve` with these arguments; not `pinned`, it and its engine take the cores that they get."""
+def antiphon(
+    cores: Cores, arguments: Sequence[str], *, pinned: bool = True, program: Sequence[str] = ("-m", "antiphon")
+) -> Iterator[Target]:
+    """`antiphon serve` with these arguments; not `pinned`, it and its engine take the cores that they get.
+
+    `program` is what Python runs, which calls the command line in the end.
+    """
     with contextlib.ExitStack() as stack:
         with cores.for_server() if pinned else cores.for_all():
-            server = stack.enter_context(running_server(arguments))
+            server = stack.enter_context(running_server(arguments, program=program))
         yield Target(urlsplit(server.base_url).port or 0, server.process.pid)
 
 
