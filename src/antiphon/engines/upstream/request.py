@@ -24,7 +24,7 @@ from antiphon.prompt.thoughts import drop_past_thinking, keeps_past_thinking
 from antiphon.protocol.request import TextFormat
 from antiphon.protocol.tools import CustomTool, FunctionTool
 
-__all__ = ["Hold", "called_by_form", "held_back", "judged", "request_body"]
+__all__ = ["Hold", "called_by_form", "held_back", "judged", "request_body", "vary"]
 
 _OFF: Final = frozenset({"none", "off", "disabled", "false", "0"})
 _RETRY_TEMPERATURE: Final = 0.7
@@ -86,7 +86,7 @@ def request_body(prompt: Prompt, profile: Profile, model: str, *, attempt: int =
     if prompt.max_output_tokens is not None:
         body[profile.max_tokens] = prompt.max_output_tokens
     if attempt:
-        _vary(body, profile, attempt)
+        vary(body, attempt)
     return body
 
 
@@ -217,7 +217,8 @@ def _thinking(prompt: Prompt, profile: Profile) -> dict[str, Any]:
     return body
 
 
-def _vary(body: dict[str, Any], profile: Profile, attempt: int) -> None:
+def vary(body: dict[str, Any], attempt: int) -> None:
+    """Have a further attempt drawn otherwise than those before it."""
     if "seed" in body:
         body["seed"] = (body["seed"] + attempt) % 2**31
     if "temperature" in body:
