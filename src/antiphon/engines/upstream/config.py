@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,7 @@ from antiphon.engines.upstream.profiles import PROFILES
 from antiphon.errors import ConfigurationError
 from antiphon.settings import ModelConfig
 
-__all__ = ["chat_engine", "upstream_target"]
+__all__ = ["chat_engine", "check_elsewhere", "upstream_target"]
 
 _MOST_KEY: Final = 8_192
 _THINKING: Final = ("tagged", "primed", "none")
@@ -30,22 +31,9 @@ def chat_engine(config: ModelConfig, on_event: EventHook | None = None) -> ChatE
     Raises:
         ConfigurationError: the table cannot be used, or its key cannot be read.
     """
-    name = config.name or config.upstream_model
-    if not name:
-        raise ConfigurationError("A [[models]] table with 'base_url' needs 'name', or 'upstream_model'.")
-    place = f"The model '{name}' in [[models]]"
-    if config.path or config.embedding or config.mmproj is not None or config.chat_template_file is not None:
-        raise ConfigurationError(f"{place} runs elsewhere: no file of this machine belongs to it.")
-    if config.tool_dialect is not None:
-        raise ConfigurationError(f"{place} runs elsewhere, and the server there reads its calls: no 'tool_dialect'.")
-    if config.profile not in PROFILES:
-        raise ConfigurationError(f"{place}: there is no profile '{config.profile}'; there are {', '.join(PROFILES)}.")
+    name, place = check_elsewhere(config, PROFILES)
     if config.thinking not in _THINKING:
         raise ConfigurationError(f"{place}: 'thinking' is one of {', '.join(_THINKING)}.")
-    if not _MEDIA.issuperset(config.media):
-        raise ConfigurationError(f"{place}: 'media' holds some of {', '.join(sorted(_MEDIA))}.")
-    if config.idle_timeout <= 0 or (config.context_length is not None and config.context_length < 1):
-        raise ConfigurationError(f"{place}: 'idle_timeout' and 'context_length' are more than 0.")
     return ChatEngine(
         name,
         upstream_target(config, place, PROFILES[config.profile].key_header),
@@ -56,6 +44,29 @@ def chat_engine(config: ModelConfig, on_event: EventHook | None = None) -> ChatE
         thinking=config.thinking,
         on_event=on_event,
     )
+
+
+def check_elsewhere(config: ModelConfig, profiles: Collection[str]) -> tuple[str, str]:
+    """The name of a model that runs elsewhere, and what its table is called in what is said of its faults.
+
+    Raises:
+        ConfigurationError: the table cannot be used; `profiles` are the kinds of upstream that there are.
+    """
+    name = config.name or config.upstream_model
+    if not name:
+        raise ConfigurationError("A [[models]] table with 'base_url' needs 'name', or 'upstream_model'.")
+    place = f"The model '{name}' in [[models]]"
+    if config.path or config.embedding or config.mmproj is not None or config.chat_template_file is not None:
+        raise ConfigurationError(f"{place} runs elsewhere: no file of this machine belongs to it.")
+    if config.tool_dialect is not None:
+        raise ConfigurationError(f"{place} runs elsewhere, and the server there reads its calls: no 'tool_dialect'.")
+    if config.profile not in profiles:
+        raise ConfigurationError(f"{place}: there is no profile '{config.profile}'; there are {', '.join(profiles)}.")
+    if not _MEDIA.issuperset(config.media):
+        raise ConfigurationError(f"{place}: 'media' holds some of {', '.join(sorted(_MEDIA))}.")
+    if config.idle_timeout <= 0 or (config.context_length is not None and config.context_length < 1):
+        raise ConfigurationError(f"{place}: 'idle_timeout' and 'context_length' are more than 0.")
+    return name, place
 
 
 def upstream_target(config: ModelConfig, place: str, key_header: str | None = None) -> UpstreamTarget:

@@ -1,0 +1,241 @@
+"""From the events of a streamed response to deltas, by the driver's codec. Pure.
+
+The driver says what an event brings, whatever the endpoint leaves out, repeats or invents (S1 to S15); here it becomes
+what an engine yields. What an upstream calls its items stays with it: ids are made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.client.chunks import ArgumentsFragment, Chunk, ContentChunk, MetaChunk, ThinkingChunk, ToolCallChunk
+from antiphon.client.errors import StreamCutError
+from antiphon.client.events import read_event
+from antiphon.client.items import FUNCTION_CALLS
+from antiphon.client.loose import as_dict, as_str
+from antiphon.client.response import Response, Usage
+from antiphon.client.stream import StreamDecoder
+from antiphon.engines.responses.order import CustomCall, Order
+from antiphon.engines.upstream.calls import Call
+from antiphon.engines.upstream.client import UpstreamLostError
+from antiphon.engines.upstream.usage import UsageCount
+from antiphon.engines.upstream.wire import FunctionPiece, TokenDetails, UsagePiece
+from antiphon.engines.upstream.words import INVALID, told_words, upstream_fault
+from antiphon.errors import EngineError
+from antiphon.machine.deltas import Delta, ReasoningDelta, RefusalDelta, Stop, TextDelta
+from antiphon.protocol.parts import Logprob, TopLogprob
+from antiphon.protocol.sse import ServerSentEvent
+
+__all__ = ["Reading", "ResponsesDecoder"]
+
+_DONE: Final = "[DONE]"
+_UNNAMED: Final = "message"
+"""The name of an event that has none."""
+
+_TERMINAL: Final = {"failed": "response.failed", "incomplete": "response.incomplete", "completed": "response.completed"}
+
+
+class Reading(Struct, frozen=True):
+    """How a turn is to be read.
+
+    `tools` are the tools that were declared, each with whether it is a custom one. `one_call` keeps the first call
+    only.
+    """
+
+    input_tokens: int
+    tools: Mapping[str, bool] = {}
+    one_call: bool = False
+    logprobs: bool = False
+
+
+class _TopLogprob(Struct):
+    token: str
+    logprob: float
+    bytes: list[int] | None = None
+
+
+class _Logprob(_TopLogprob):
+    top_logprobs: list[_TopLogprob] | None = None
+
+
+class ResponsesDecoder:
+    """Decodes one turn: events go in, deltas come out, the last of them a `Stop`."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._decoder = StreamDecoder()
+        self._usage = UsageCount(reading.input_tokens)
+        self._order = Order()
+        self._calls: dict[int, Call | CustomCall] = {}
+        self._left_out: set[int] = set()
+        self.done = False
+        """Whether the `Stop` was given."""
+
+    @property
+    def response_id(self) -> str | None:
+        """What the upstream calls the response."""
+        return self._decoder.response_id
+
+    @property
+    def last_sequence_number(self) -> int | None:
+        """The number of the last event, after which the stream can be taken up again."""
+        return self._decoder.last_sequence_number
+
+    def feed(self, event: ServerSentEvent) -> list[Delta]:
+        """The deltas of one event.
+
+        Raises:
+            EngineError: the upstream failed, or the event is none.
+        """
+        if self.done:
+            return []
+        if event.data.strip() == _DONE:
+            self._decoder.feed(_DONE)
+            return self._finish()
+        body = read_event(event.data)
+        if body is None:
+            if event.event == "error":
+                raise upstream_fault(told_words(event.data))
+            raise EngineError("The upstream sent what is no event of a response.", code=INVALID)
+        body = _as_event(body, event.event)
+        for chunk in self._decoder.feed(body):
+            self._chunk(chunk, body)
+        if body.get("type") == "response.output_item.done":
+            self._item_done()
+        return self._finish() if self._decoder.ended else self._order.taken()
+
+    def end(self) -> list[Delta]:
+        """The last deltas, at the end of the bytes.
+
+        Raises:
+            UpstreamLostError: the response had not ended.
+        """
+        if self.done:
+            return []
+        raise UpstreamLostError("The upstream ended in the middle of its answer.")
+
+    def _chunk(self, chunk: Chunk, event: dict[str, Any]) -> None:
+        if isinstance(chunk, ContentChunk):
+            self._usage.saw(chunk.text)
+            delta = RefusalDelta(chunk.text) if chunk.refusal else TextDelta(chunk.text, self._logprobs(event))
+            self._order.put(delta)
+        elif isinstance(chunk, ThinkingChunk):
+            if chunk.summary_index is None:
+                self._usage.saw(chunk.text, thinking=True)
+                self._order.put(ReasoningDelta(chunk.text))
+        elif isinstance(chunk, ToolCallChunk):
+            if chunk.type in FUNCTION_CALLS:
+                self._call(chunk)
+        elif isinstance(chunk, MetaChunk) and chunk.tool_call_args is not None:
+            self._arguments(chunk.tool_call_args)
+
+    def _call(self, chunk: ToolCallChunk) -> None:
+        if self._reading.one_call and self._calls:
+            self._left_out.add(chunk.index)
+            return
+        call: Call | CustomCall
+        if chunk.type == "custom_tool_call":
+            call = CustomCall(chunk.name)
+        else:
+            call = Call(self._reading.tools, chunk.id)
+            call.add(FunctionPiece(chunk.name))
+        self._calls[chunk.index] = call
+        self._order.begin(call)
+        if chunk.arguments:
+            self._arguments(ArgumentsFragment(chunk.index, chunk.arguments))
+
+    def _arguments(self, more: ArgumentsFragment) -> None:
+        call = self._calls.get(more.index)
+        if call is None:
+            if more.index not in self._left_out:
+                raise EngineError("The upstream made a call that names no tool.", code="invalid_tool_call")
+            return
+        self._usage.saw(more.fragment)
+        if isinstance(call, CustomCall):
+            call.add(more.fragment)
+        else:
+            call.add(FunctionPiece(None, more.fragment))
+        self._order.advance()
+
+    def _item_done(self) -> None:
+        """Some item has ended; whatever is told of custom calls then is all of them."""
+        for call in self._calls.values():
+            if isinstance(call, CustomCall):
+                call.whole = True
+        self._order.advance()
+
+    def _logprobs(self, event: dict[str, Any]) -> list[Logprob] | None:
+        if not self._reading.logprobs:
+            return None
+        given: Any = event.get("logprobs") or as_dict(event.get("part")).get("logprobs") or ()
+        try:
+            pieces = msgspec.convert(given, list[_Logprob])
+        except msgspec.ValidationError:
+            return []
+        return [
+            Logprob(
+                piece.token,
+                _bytes(piece),
+                piece.logprob,
+                [TopLogprob(top.token, _bytes(top), top.logprob) for top in piece.top_logprobs or ()],
+            )
+            for piece in pieces
+        ]
+
+    def _finish(self) -> list[Delta]:
+        try:
+            response = self._decoder.finish()
+        except StreamCutError:
+            raise UpstreamLostError("The upstream ended before it had answered.") from None
+        problem = response.problem
+        if problem is not None:
+            raise upstream_fault({"message": problem.message, "code": problem.code, "type": problem.type})
+        if response.status == "cancelled":
+            raise EngineError("The upstream cancelled its answer.", code="upstream_error")
+        self._tell(response.usage)
+        stop = Stop(_reason(response), self._usage.used())
+        self._order.end(cut=stop.cut)
+        self.done = True
+        return self._order.taken([stop])
+
+    def _tell(self, usage: Usage) -> None:
+        said = usage.usage_reported
+        self._usage.tell(
+            UsagePiece(
+                prompt_tokens=usage.input_tokens if said.input else None,
+                completion_tokens=usage.output_tokens if said.output else None,
+                prompt_tokens_details=TokenDetails(cached_tokens=usage.cached_tokens),
+                completion_tokens_details=TokenDetails(reasoning_tokens=usage.reasoning_tokens)
+                if said.output
+                else None,
+            ),
+            None,
+        )
+
+
+def _as_event(body: dict[str, Any], name: str) -> dict[str, Any]:
+    """The event with its type; the whole response of an upstream that does not stream is its last event."""
+    if as_str(body.get("type")) is not None:
+        return body
+    status = as_str(body.get("status"))
+    if body.get("object") == "response" or ("output" in body and status is not None):
+        kind = _TERMINAL.get(status or "")
+        if kind is None:
+            raise EngineError("The upstream sent a response that has not ended.", code=INVALID)
+        return {"type": kind, "response": body}
+    return body if name == _UNNAMED else {"type": name, **body}
+
+
+def _reason(response: Response) -> str:
+    """Why the turn stopped: of its own, by a filter, or by some limit."""
+    if response.status != "incomplete":
+        return "stop"
+    return "content_filter" if response.raw_finish_reason == "content_filter" else "length"
+
+
+def _bytes(piece: _TopLogprob) -> list[int]:
+    return list(piece.token.encode(errors="replace")) if piece.bytes is None else piece.bytes
