@@ -27,4 +27,15 @@ ROUTING: tuple[Requirement, ...] = (
     R("routing:goes-on", "issue 5, section 5", "A turn that is lost later goes on elsewhere where engines can do so."),
     R("routing:meet", "issue 5, section 3", "A replicated model does what all of its replicas do."),
     R("routing:ready", "issue 5, section 3", "A replicated model is ready as long as one of its replicas is."),
+    R(
+        "routing:hints",
+        "upstreams.md, section 6",
+        "An upstream is told of a turn's history in its own terms, by a hash that says nothing of its client.",
+    ),
+    R(
+        "routing:salt",
+        "upstreams.md, section 6",
+        "Each tenant has a salt for the caches of upstreams, the same on each server of a store and after a restart.",
+    ),
+    R("routing:bytes", "upstreams.md, section 6", "What goes up for a turn begins with the bytes of the turn before."),
 )

@@ -121,7 +121,7 @@ class UpstreamClient:
             return None
 
     async def stream(
-        self, body: Mapping[str, Any] | None, path: str = "/chat/completions"
+        self, body: Mapping[str, Any] | None, path: str = "/chat/completions", headers: Mapping[str, str] | None = None
     ) -> AsyncGenerator[Sequence[ServerSentEvent]]:
         """The events of a streamed answer, in lists of what one read brought; without a body it is only looked up.
 
@@ -137,7 +137,9 @@ class UpstreamClient:
         ended = False
         try:
             method, data = ("GET", None) if body is None else ("POST", BytesIO(encode(body)))
-            response = await self._opened().request(method, self._target.url(path), data=data, allow_redirects=False)
+            response = await self._opened().request(
+                method, self._target.url(path), data=data, headers=headers, allow_redirects=False
+            )
             if response.status != 200:
                 raise _refusal(response.status, await _bounded(response, _MOST_REFUSAL))
             if response.content_type == "application/json":

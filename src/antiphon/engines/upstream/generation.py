@@ -16,7 +16,7 @@ from antiphon.engines.upstream.client import UpstreamClient, UpstreamLostError
 from antiphon.engines.upstream.decoder import ChatDecoder, Reading
 from antiphon.engines.upstream.health import Health
 from antiphon.engines.upstream.profiles import Profile
-from antiphon.engines.upstream.request import held_back, judged, request_body
+from antiphon.engines.upstream.request import held_back, judged, request_body, session_headers
 from antiphon.errors import EngineError
 from antiphon.machine.deltas import Delta
 from antiphon.prompt.prompt import Prompt
@@ -46,21 +46,24 @@ class Upstream(Struct, frozen=True):
 
 def generated(turn: ChatTurn, upstream: Upstream) -> Deltas:
     """The deltas of a turn; closing the generator closes the connection. It raises what `checked` does."""
+    headers = session_headers(turn.prompt, upstream.profile)
 
     def ask(attempt: int) -> Deltas:
         def arrangement(prompt: Prompt) -> Deltas:
             body = request_body(prompt, upstream.profile, upstream.model, attempt=attempt)
-            return connected(upstream.health, lambda: _read(body, ChatDecoder(turn.reading), upstream))
+            return connected(upstream.health, lambda: _read(body, headers, ChatDecoder(turn.reading), upstream))
 
         return arranged(turn.prompt, arrangement)
 
     return checked(judged(turn.prompt), held_back(turn.prompt, upstream.profile), upstream.judge, ask)
 
 
-async def _read(body: Mapping[str, Any], decoder: ChatDecoder, upstream: Upstream) -> AsyncGenerator[Sequence[Delta]]:
+async def _read(
+    body: Mapping[str, Any], headers: Mapping[str, str], decoder: ChatDecoder, upstream: Upstream
+) -> AsyncGenerator[Sequence[Delta]]:
     """The deltas of one connection, up to the `Stop`."""
     came = False
-    async with contextlib.aclosing(upstream.client.stream(body)) as stream:
+    async with contextlib.aclosing(upstream.client.stream(body, headers=headers)) as stream:
         while True:
             try:
                 events = await _next(stream, decoder)

@@ -6,7 +6,7 @@ enforces whatever the model is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -44,8 +44,10 @@ class Profile(Struct, frozen=True):
     forms of `tool_choice` that it reads, beside `auto`. `fields` leads from the names of sampling here to its own; what
     is not in it is not sent. `efforts` are the efforts that `reasoning_effort` takes, None for any. `reasoning` is the
     name under which an assistant message holds past thinking, None where it may hold none. `calls_as_form` says that
-    forced calls are asked for as a format, since formats are enforced and calls are not. `key_header` is the header of
-    the key where it is no bearer's.
+    forced calls are asked for as a format, since formats are enforced and calls are not. `session_headers` are those by
+    which it, or a router before it, keeps a history in one place, and `cache_key` says that it takes the field
+    `prompt_cache_key` for that; `cache_salt` that its cache is kept apart by a field of that name. `key_header` is the
+    header of the key where it is no bearer's.
     """
 
     name: str
@@ -62,6 +64,9 @@ class Profile(Struct, frozen=True):
     calls_as_form: bool = False
     tool_names: bool = False
     logprobs: bool = True
+    session_headers: Sequence[str] = ()
+    cache_key: bool = False
+    cache_salt: bool = False
     key_header: str | None = None
 
 
@@ -72,10 +77,18 @@ def _same(*names: str) -> dict[str, str]:
 _EFFORTS: Final = frozenset({"low", "medium", "high"})
 _FORMATS: Final = frozenset({"json_object", "json_schema"})
 
+_ROUTERS: Final = ("x-session-id", "x-smg-routing-key", "x-dynamo-session-id")
+"""What routers before several vLLMs or SGLangs, and vLLM itself, read to keep a session in one place."""
+
 PROFILES: Final[Mapping[str, Profile]] = {
     profile.name: profile
     for profile in (
-        Profile("generic", choices=frozenset({"none", "required"}), fields=_same(*_COMMON)),
+        Profile(
+            "generic",
+            choices=frozenset({"none", "required"}),
+            fields=_same(*_COMMON),
+            session_headers=("x-session-affinity",),
+        ),
         Profile(
             "openai",
             enforces=frozenset({"required", "named"}) | _FORMATS,
@@ -85,6 +98,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             max_tokens="max_completion_tokens",
             efforts=None,
             strict=True,
+            cache_key=True,
         ),
         Profile(
             "azure",
@@ -96,6 +110,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             efforts=None,
             strict=True,
             key_header="api-key",
+            cache_key=True,
         ),
         Profile(
             "antiphon",
@@ -109,6 +124,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             reasoning="reasoning_content",
             strict=True,
             tool_names=True,
+            cache_key=True,
         ),
         Profile(
             "vllm",
@@ -119,6 +135,8 @@ PROFILES: Final[Mapping[str, Profile]] = {
             template_kwargs=True,
             reasoning="reasoning_content",
             tool_names=True,
+            session_headers=_ROUTERS,
+            cache_salt=True,
         ),
         Profile(
             "sglang",
@@ -128,6 +146,8 @@ PROFILES: Final[Mapping[str, Profile]] = {
             template_kwargs=True,
             reasoning="reasoning_content",
             tool_names=True,
+            session_headers=_ROUTERS,
+            cache_salt=True,
         ),
         Profile(
             "llama-server",

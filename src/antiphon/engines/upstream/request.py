@@ -24,7 +24,7 @@ from antiphon.prompt.thoughts import drop_past_thinking, keeps_past_thinking
 from antiphon.protocol.request import TextFormat
 from antiphon.protocol.tools import CustomTool, FunctionTool
 
-__all__ = ["Hold", "called_by_form", "held_back", "judged", "request_body", "vary"]
+__all__ = ["Hold", "called_by_form", "held_back", "judged", "request_body", "session_headers", "vary"]
 
 _OFF: Final = frozenset({"none", "off", "disabled", "false", "0"})
 _RETRY_TEMPERATURE: Final = 0.7
@@ -82,12 +82,30 @@ def request_body(prompt: Prompt, profile: Profile, model: str, *, attempt: int =
         **_format(prompt, profile),
         **_sampling(prompt, profile),
         **_thinking(prompt, profile),
+        **cache_fields(prompt, profile),
     }
     if prompt.max_output_tokens is not None:
         body[profile.max_tokens] = prompt.max_output_tokens
     if attempt:
         vary(body, attempt)
     return body
+
+
+def cache_fields(prompt: Prompt, profile: Profile) -> dict[str, Any]:
+    """What says in the body where the prefix may be cached, and whose it is; nothing of it is the caller's own text."""
+    affinity = prompt.affinity
+    fields: dict[str, Any] = {}
+    if profile.cache_key and affinity.key:
+        fields["prompt_cache_key"] = affinity.key
+    if profile.cache_salt and affinity.cache_salt:
+        fields["cache_salt"] = affinity.cache_salt
+    return fields
+
+
+def session_headers(prompt: Prompt, profile: Profile) -> dict[str, str]:
+    """The headers by which routers before an upstream keep a history where its prefix is."""
+    key = prompt.affinity.key
+    return dict.fromkeys(profile.session_headers, key) if key else {}
 
 
 def _loose(prompt: Prompt, profile: Profile) -> bool:
