@@ -17,7 +17,9 @@ def test_ids_are_unique_and_sort_by_the_time_they_were_made():
 
 @pytest.mark.requirement("wire:ids")
 @pytest.mark.parametrize(
-    "value", ["", "resp_", "resp_1", new_id("msg"), new_id("resp") + "0", new_id("resp").upper(), "resp_" + "g" * 44]
+    "value",
+    ["", "resp_", "resp_1", new_id("msg"), new_id("resp") + "0", new_id("resp").upper(), "resp_" + "g" * 44],
+    ids=["empty", "prefix", "short", "another kind", "long", "upper case", "no digits"],
 )
 def test_a_value_of_another_form_is_no_id(value):
     assert not is_id("resp", value)
