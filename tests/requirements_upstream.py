@@ -45,6 +45,11 @@ UPSTREAMS: tuple[Requirement, ...] = (
         "faults B2 5",
         "An upstream that fails in any way ends in a stored `failed` within two seconds.",
     ),
+    R(
+        "upstream:refused",
+        "issue 5, section 2",
+        "Who waits for the whole answer of an upstream that refuses gets its status, and how long to wait.",
+    ),
     R("upstream:retry", "issue 5, section 2", "A connection that fails before the first delta is tried once more."),
     R(
         "upstream:cancel",

@@ -208,7 +208,13 @@ class InternalError(APIError):
 
 
 class EngineError(InternalError):
-    """The engine failed before or while it generated."""
+    """The engine failed before or while it generated.
+
+    `refused` says that what the model runs in did not take the turn, so that nothing was generated: who waits for the
+    whole answer is told so with `http_status`.
+    """
+
+    refused = False
 
 
 class DivergedError(InternalError):

@@ -143,6 +143,39 @@ async def test_every_fault_of_an_upstream_is_a_failed_response_that_is_stored(fa
             assert elapsed < 2, fault
 
 
+@pytest.mark.requirement("upstream:refused")
+@pytest.mark.parametrize(
+    ("status", "type_", "code"),
+    [
+        (400, "invalid_request_error", "upstream_error"),
+        (401, "authentication_error", "upstream_unauthorized"),
+        (429, "rate_limit_error", "rate_limit_exceeded"),
+        (500, "server_error", "upstream_error"),
+    ],
+)
+async def test_who_waits_for_the_whole_answer_gets_the_status_of_an_upstream_that_refuses(
+    fake: FakeUpstream, status: int, type_: str, code: str
+):
+    async def behave(exchange: Exchange) -> None:
+        data = b'{"error": {"message": "not you"}}'
+        await exchange.head(status, "application/json", f"content-length: {len(data)}\r\nretry-after: 7\r\n")
+        await exchange.raw(data)
+
+    fake.behave = behave
+    async with serving(fake) as app:
+        body: dict[str, Any] = {"model": "scripted", "input": "Hi"}
+        said = [{"role": "user", "content": "Hi"}]
+        for path, sent in (("/responses", body), ("/chat/completions", {"model": "scripted", "messages": said})):
+            answer = await app.client.post(path, json=sent)
+            assert answer.status_code == status
+            error = answer.json()["error"]
+            assert (error["type"], error["code"]) == (type_, code)
+            assert answer.headers["retry-after"] == "7"
+        behind = await app.client.post("/responses", json={**body, "background": True, "stream": True})
+        last = sse_events(behind.content)[-1]["response"]
+        assert (last["status"], last["error"]["code"]) == ("failed", code)
+
+
 @pytest.mark.requirement("upstream:retry")
 async def test_a_connection_that_fails_before_the_first_delta_is_tried_once_more(fake: FakeUpstream):
     async def behave(exchange: Exchange) -> None:
@@ -374,9 +407,9 @@ async def test_a_conversation_that_is_refused_is_sent_as_strict_templates_take_i
         assert (await app.create("Hi", instructions="Be kind."))["output_text"] == "Hello"
         plain = await app.create("Hi")
         fake.behave = lambda exchange: exchange.answer(400, {"detail": "no"})
-        refused = await app.create("Hi", instructions="Be kind.")
+        refused = await app.refused(400, "Hi", instructions="Be kind.")
     assert plain["status"] == "completed"
-    assert refused["error"]["message"] == "The upstream answers 400: no"
+    assert refused["message"] == "The upstream answers 400: no"
     sent = [[message["role"] for message in exchange.body["messages"]] for exchange in fake.asked]
     assert sent == [["system", "user"], ["user"], ["user"], ["system", "user"], ["user"]]
     assert fake.asked[1].body["messages"][0]["content"] == "Be kind.\n\nHi"

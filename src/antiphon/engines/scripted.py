@@ -43,13 +43,15 @@ from antiphon.machine.deltas import (
 )
 from antiphon.machine.reasoning import CLOSE_MARKER, OPEN_MARKER
 from antiphon.prompt.compaction import is_summary_prompt
+from antiphon.prompt.dialects.base import CUSTOM_INPUT
 from antiphon.prompt.instance import smallest_instance
+from antiphon.prompt.names import flat_name
 from antiphon.prompt.prompt import ChatMessage, Prompt, Sampling
 from antiphon.prompt.thoughts import drop_past_thinking, is_thought_prompt, keeps_past_thinking, thought_of
 from antiphon.protocol.completions import RawPrompt
 from antiphon.protocol.json import encode, loads
 from antiphon.protocol.parts import Logprob
-from antiphon.protocol.tools import CustomTool
+from antiphon.protocol.tools import CustomTool, FunctionTool
 
 __all__ = ["RAW_ITEMS_SWITCH", "ScriptedEngine"]
 
@@ -336,8 +338,7 @@ def _obey(script: _Script, prompt: Prompt, name: str, number: str, rest: str) ->
         pieces += _call(prompt, called, arguments.strip() or "{}")
     elif name == "CUSTOM":
         called, _, text = rest.partition(" ")
-        name, namespace = _declared_name(prompt, called)
-        pieces += [ToolCallStart(name, custom=True, namespace=namespace), *_pieces(text)]
+        pieces += _custom_call(prompt, called, text)
     elif name == "REASON":
         pieces += [ReasoningDelta(word) for word in _split(rest or "Let me think.")]
         return False
@@ -426,6 +427,15 @@ def _call(prompt: Prompt, name: str, arguments: str) -> list[Delta | _Fault]:
     return [ToolCallStart(name, custom=custom, namespace=namespace), *_pieces(arguments)]
 
 
+def _custom_call(prompt: Prompt, called: str, text: str) -> list[Delta | _Fault]:
+    """A call of a custom tool; of one that is declared as a function of one text, as who asks from afar has it."""
+    name, namespace = _declared_name(prompt, called)
+    shown = next((tool for tool in prompt.tools if tool.name == name), None)
+    if isinstance(shown, FunctionTool) and shown.parameters == CUSTOM_INPUT:
+        return [ToolCallStart(name, namespace=namespace), *_pieces(encode({"input": text}).decode())]
+    return [ToolCallStart(name, custom=True, namespace=namespace), *_pieces(text)]
+
+
 def _declared_name(prompt: Prompt, name: str) -> tuple[str, str | None]:
     """A name as a model would call it: the flat one of a declared tool, or what was said and its namespace."""
     namespace, separator, bare = name.partition("::")
@@ -436,7 +446,8 @@ def _declared_name(prompt: Prompt, name: str) -> tuple[str, str | None]:
         flat = prompt.toolbox.find(kind, bare, namespace)
         if flat in shown:
             return flat, None
-    return bare, namespace
+    flat = flat_name(namespace, bare)
+    return (flat, None) if flat in shown else (bare, namespace)
 
 
 def _pieces(text: str) -> list[Delta | _Fault]:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from antiphon.errors import APIError, DivergedError, InternalError, UnavailableError
+from antiphon.errors import APIError, DivergedError, EngineError, InternalError, UnavailableError
 from antiphon.machine.assembler import Assembler
 from antiphon.machine.log import EventLog
 from antiphon.machine.turn import Progress
@@ -178,7 +178,7 @@ class Run:
             if self._stopping == DETACHED and self.journal is not None and not self.log.ended:
                 await self.journal.flush()
                 self.live.move()
-            elif self._stopping != MOVED:
+            elif self._stopping != MOVED and self.refused is None:
                 self.committing = True
                 await self._commit()
             if self._stopping == MOVED and not self.plan.background:
@@ -301,11 +301,18 @@ class Run:
             )
         except APIError as error:
             self._assembler.fail(response_error(error))
+            if self._declined(error):
+                self.refused = error
         except Exception as error:  # noqa: BLE001 - a client must never wait for an end that cannot be kept
             self._observer.fault("a response failed", error)
             self._assembler.fail(BROKEN)
         finally:
             self._generating = False
+
+    def _declined(self, error: APIError) -> bool:
+        """Whether the engine did not take a turn of which nobody knows yet: then there is an error and no response."""
+        unknown = self.journal is None and not (self.plan.stream or self.plan.response.output)
+        return unknown and isinstance(error, EngineError) and error.refused
 
     def _end_stopped(self) -> None:
         if self._stopping == CANCELLED:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from antiphon.machine.deltas import (
     ToolCallDelta,
     ToolCallStart,
 )
+from antiphon.prompt.dialects.base import CUSTOM_INPUT
 from antiphon.prompt.prompt import ChatMessage, Prompt, ResolvedChoice, ToolCall
 from antiphon.prompt.thoughts import summary_prompt
 from antiphon.prompt.toolbox import toolbox
@@ -104,6 +106,17 @@ async def test_a_call_of_a_declared_namespace_is_made_by_its_flat_name_and_of_no
     assert starts == [ToolCallStart("ns__go"), ToolCallStart("ns__n", custom=True), ToolCallStart("ns__n", custom=True)]
     for name in ("ns::stop", "other::go", "other::weather"):
         assert text((await collect(f"!CALL {name} {{}}", **fields))[0]) == "Hello from scripted."
+
+
+@pytest.mark.requirement("scripted:namespaces", "scripted:directives")
+async def test_tools_as_a_server_in_front_declares_them_are_called_by_the_same_directives():
+    tools: list[Any] = [FunctionTool("ns__go"), FunctionTool("n", CUSTOM_INPUT), FunctionTool("ns__n", CUSTOM_INPUT)]
+    choice = ResolvedChoice("auto", ("ns__go", "n", "ns__n"))
+    said = '!CALL ns::go {}\n!CUSTOM n {text\n!CUSTOM ns::n "more"'
+    deltas, _ = await collect(said, tools=tools, choice=choice)
+    assert not any(delta.custom for delta in deltas if isinstance(delta, ToolCallStart))
+    made = [(name, json.loads(arguments)) for name, arguments in calls(deltas)]
+    assert made == [("ns__go", {}), ("n", {"input": "{text"}), ("ns__n", {"input": '"more"'})]
 
 
 @pytest.mark.requirement("scripted:then")

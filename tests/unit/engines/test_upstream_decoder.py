@@ -273,6 +273,25 @@ def test_a_custom_tool_is_called_with_its_text(arguments: list[Any], expected: s
 
 
 @pytest.mark.requirement("upstream:custom")
+@pytest.mark.parametrize("text", ["*** Begin Patch", '{"input": 1}', "{}", "", "[]"])
+def test_a_call_of_a_custom_tool_as_openai_writes_it_is_its_text(text: str):
+    def custom(**fields: Any) -> dict[str, Any]:
+        return calls({"index": 0, "type": "custom", "custom": fields})
+
+    streamed = [
+        custom(name="patch", input=""),
+        *(custom(input=letter) for letter in text),
+        calls(piece(1, "d", "look", B)),
+    ]
+    whole = [
+        calls({"id": "c", "type": "custom", "custom": {"name": "patch", "input": text}}, piece(None, "d", "look", B))
+    ]
+    for events in (streamed, whole):
+        found = joined(decoded([*events, chunk("tool_calls")]))
+        assert found == [["custom", "patch", text], ["call", "look", B], ["stop", "stop"]]
+
+
+@pytest.mark.requirement("upstream:custom")
 @pytest.mark.parametrize("arguments", ['{"text":"x"}', '{"input":"x', '{"input" "x"}'])
 def test_an_input_that_cannot_be_read_is_a_failure(arguments: str):
     with pytest.raises(EngineError) as caught:
@@ -404,6 +423,8 @@ def test_log_probabilities_go_with_their_text():
         ("message", '{"error":"plain words"}', "upstream_error", "plain words"),
         ("message", '{"object":"error","message":"bad thing","code":500}', "upstream_error", "bad thing"),
         ("error", '{"message":"named","code":"rate_limit_exceeded"}', "rate_limit_exceeded", "named"),
+        ("message", '{"error":{"message":"of its own","code":"server_error"}}', "server_error", "of its own"),
+        ("message", '{"error":{"message":"of its own","code":"resume_diverged"}}', "upstream_error", "of its own"),
         ("error", "no json at all", "upstream_error", "no json at all"),
         ("error", "{}", "upstream_error", "does not say why"),
         (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from antiphon.engines.upstream.wire import CallPiece, FunctionPiece
+from antiphon.engines.upstream.wire import CallPiece, CustomPiece, FunctionPiece
 from antiphon.engines.upstream.words import INVALID
 from antiphon.errors import EngineError
 from antiphon.machine.arguments import ArgumentReader, MalformedError, Piece
@@ -38,6 +38,7 @@ class Call:
         self._reader: ArgumentReader | None = ArgumentReader()
         self._read = 0
         self._input: _Input | None = None
+        self._plain = False
         self._started = False
         self._closed = False
 
@@ -49,11 +50,13 @@ class Call:
     @property
     def placeholder(self) -> bool:
         """Whether the arguments are an empty object so far, which may stand for what is to come."""
-        return len(self._text) == 1 and self._text[0].strip() == _NOTHING
+        return not self._plain and len(self._text) == 1 and self._text[0].strip() == _NOTHING
 
     @property
     def whole(self) -> bool:
-        """Whether the arguments are complete JSON."""
+        """Whether the arguments are complete JSON; plain input may always go on."""
+        if self._plain:
+            return False
         if self._reader is not None and self._read < len(self._text):
             text = "".join(self._text[self._read :])
             self._read = len(self._text)
@@ -63,13 +66,14 @@ class Call:
                 self._reader = None
         return self._reader is not None and self._reader.ended
 
-    def add(self, piece: FunctionPiece) -> None:
-        """More of the call.
+    def add(self, piece: FunctionPiece, *, plain: bool = False) -> None:
+        """More of the call; what is `plain` is the input of a custom tool as it stands.
 
         Raises:
             EngineError: it has ended already.
         """
         self._add_name(piece.name or "")
+        self._plain = self._plain or plain
         text = _argument_text(piece.arguments)
         if not text:
             return
@@ -104,7 +108,7 @@ class Call:
             return deltas
         if self._input is not None:
             self._input.end()
-        elif not self.arguments.strip():
+        elif not (self._plain or self.arguments.strip()):
             deltas.append(ToolCallDelta(_NOTHING))
         return deltas
 
@@ -125,7 +129,7 @@ class Call:
             raise EngineError("The upstream made a call that names no tool.", code="invalid_tool_call")
         self._started = True
         custom = self._tools.get(self.name, False)
-        if custom:
+        if custom and not self._plain:
             self._input = _Input(self.name)
         return [ToolCallStart(self.name, custom=custom)]
 
@@ -194,7 +198,7 @@ class Calls:
         begun: list[Call] = []
         touched: list[Call] = []
         for piece in pieces:
-            function = piece.function or FunctionPiece()
+            function = piece.function or _as_function(piece.custom)
             call = self._of(piece, function, touched)
             if call is None:
                 call = Call(self._tools, piece.id or "")
@@ -206,7 +210,7 @@ class Calls:
             if piece.id:
                 call.id = call.id or piece.id
                 self._by_id.setdefault(piece.id, call)
-            call.add(function)
+            call.add(function, plain=piece.custom is not None)
         return begun
 
     def _of(self, piece: CallPiece, function: FunctionPiece, touched: Sequence[Call]) -> Call | None:
@@ -231,6 +235,10 @@ class Calls:
             return last
         in_parts = not last.arguments and last.name not in self._tools and name not in self._tools
         return last if in_parts else None
+
+
+def _as_function(custom: CustomPiece | None) -> FunctionPiece:
+    return FunctionPiece() if custom is None else FunctionPiece(custom.name, custom.input)
 
 
 def _is_another(last: Call, function: FunctionPiece) -> bool:

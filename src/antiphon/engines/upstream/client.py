@@ -41,6 +41,8 @@ _GONE: Final = frozenset({502, 503, 504})
 
 _REFUSED: Final = frozenset({400, 422})
 _MISSING: Final = 404
+_TYPES: Final = {401: "authentication_error", 403: "permission_error", 409: "conflict_error", 429: "rate_limit_error"}
+_MOST_RETRY_SECONDS: Final = 3_600.0
 _OURS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
@@ -141,7 +143,7 @@ class UpstreamClient:
                 method, self._target.url(path), data=data, headers=headers, allow_redirects=False
             )
             if response.status != 200:
-                raise _refusal(response.status, await _bounded(response, _MOST_REFUSAL))
+                raise _refusal(response.status, await _bounded(response, _MOST_REFUSAL), response.headers)
             if response.content_type == "application/json":
                 whole = await _bounded(response, _MOST_EVENT)
                 yield [ServerSentEvent("message", whole.decode())]
@@ -228,8 +230,31 @@ async def _bounded(response: aiohttp.ClientResponse, most: int) -> bytes:
     return bytes(body)
 
 
-def _refusal(status: int, body: bytes) -> EngineError:
-    """The error for an answer that is none; what an upstream says of our key is for nobody else."""
+def _refusal(status: int, body: bytes, headers: Mapping[str, str]) -> EngineError:
+    """The error for an answer that is none; who waits for the whole answer gets its status too."""
+    fault = _fault(status, body)
+    if status >= 400 and not isinstance(fault, UpstreamLostError):
+        fault.refused, fault.http_status = True, status
+        fault.type = _TYPES.get(status, "invalid_request_error" if status < 500 else fault.type)
+        fault.retry_after = _retry_seconds(headers)
+    return fault
+
+
+def _retry_seconds(headers: Mapping[str, str]) -> float | None:
+    """After how long the upstream says that it may be asked again."""
+    for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
+        try:
+            seconds = float(headers.get(name, "")) / unit
+        except ValueError:
+            # It says nothing, or a date.
+            continue
+        if 0 < seconds <= _MOST_RETRY_SECONDS:
+            return seconds
+    return None
+
+
+def _fault(status: int, body: bytes) -> EngineError:
+    """What such an answer means here; what an upstream says of our key is for nobody else."""
     if status in (401, 403):
         return EngineError("The upstream does not accept the key of this server.", code="upstream_unauthorized")
     if status in _GONE:

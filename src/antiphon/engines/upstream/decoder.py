@@ -223,6 +223,8 @@ class ChatDecoder:
         for piece in pieces:
             if piece.function is not None and piece.function.arguments:
                 self._usage.saw(str(piece.function.arguments))
+            elif piece.custom is not None and piece.custom.input:
+                self._usage.saw(piece.custom.input)
         for call in self._calls.add(pieces):
             self._begun += 1
             if self._begun == 1 or not self._reading.one_call:

@@ -15,6 +15,7 @@ __all__ = [
     "CallPiece",
     "ChoicePiece",
     "Chunk",
+    "CustomPiece",
     "FunctionPiece",
     "LogprobPiece",
     "Models",
@@ -37,12 +38,20 @@ class FunctionPiece(Struct):
     arguments: Any = None
 
 
+class CustomPiece(Struct):
+    """A part of a call of a custom tool; `input` is text as it stands."""
+
+    name: str | None = None
+    input: str | None = None
+
+
 class CallPiece(Struct):
     """A part of one of several calls."""
 
     index: int | None = None
     id: str | None = None
     function: FunctionPiece | None = None
+    custom: CustomPiece | None = None
 
 
 class TopLogprobPiece(Struct):

@@ -6,6 +6,7 @@ import re
 from typing import Any, Final, cast
 
 from antiphon.errors import EngineError
+from antiphon.protocol.response import ERROR_CODES
 
 __all__ = ["INVALID", "UPSTREAM_ERROR", "told_words", "upstream_fault"]
 
@@ -19,7 +20,10 @@ _MOST_READ: Final = 2_000
 _MOST_TOLD: Final = 200
 _HIDDEN: Final = "…"
 _CODES: Final = frozenset({"context_length_exceeded", "rate_limit_exceeded"})
-"""Codes of an upstream that mean the same here."""
+"""Codes, and types, of an upstream that mean the same here."""
+
+_OWN_CODES: Final = frozenset({"model_changed", "resume_diverged", "server_restarted"})
+"""Codes that say what became of a response of ours."""
 
 _SECRETS: Final = re.compile(
     r"\b[a-z][a-z0-9+.-]{0,20}://[^\s'\"]*"  # an address of the web
@@ -47,7 +51,10 @@ def upstream_fault(said: Any, *, lead: str = "The upstream failed") -> EngineErr
     if isinstance(said, dict):
         fields = cast("dict[str, Any]", said)
         message = fields.get("message") or fields.get("detail") or fields.get("error") or ""
-        said_codes = [said_code for said_code in (fields.get("code"), fields.get("type")) if isinstance(said_code, str)]
-        code = next((said_code for said_code in said_codes if said_code in _CODES), UPSTREAM_ERROR)
+        said_code, said_type = fields.get("code"), fields.get("type")
+        if isinstance(said_code, str) and said_code in ERROR_CODES - _OWN_CODES:
+            code = said_code
+        elif isinstance(said_type, str) and said_type in _CODES:
+            code = said_type
     words = told_words(message) if isinstance(message, str) else ""
     return EngineError(f"{lead}: {words}" if words else f"{lead}, and does not say why.", code=code)
