@@ -115,6 +115,8 @@ docs: $(STAMP)
 
 lock:
 	uv pip compile --universal --python-version 3.11 --generate-hashes --extra dev pyproject.toml --custom-compile-command "make lock" --output-file requirements.lock
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --constraints requirements.lock --extra local --extra postgres --extra documents pyproject.toml --custom-compile-command "make lock" --output-file deploy/docker/requirements.lock
+	echo "hatchling" | uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --constraints requirements.lock --custom-compile-command "make lock" --output-file deploy/docker/build.lock -
 
 clean:
 	rm -rf $(VENV) .hypothesis .ruff_cache .import_linter_cache
