@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import logging
 import socket
-import sys
 import time
 from collections.abc import Generator
 from functools import partial
 from typing import Protocol, cast
 
-import structlog
 import uvicorn
 
 from antiphon.access import check_access
@@ -21,6 +18,7 @@ from antiphon.engines.registry import build_registry
 from antiphon.errors import ConfigurationError
 from antiphon.http.app import Application, create_app
 from antiphon.http.connection import BoundedProtocol, watch
+from antiphon.http.logs import configure_logging
 from antiphon.http.signals import StopSignals
 from antiphon.http.socket import Socket, SocketLimits
 from antiphon.http.telemetry import Telemetry
@@ -79,7 +77,7 @@ def serve(settings: Settings, announce: Announcer) -> None:
         ConfigurationError: the address, the store or a model cannot be used.
     """
     check_access(settings, lambda: has_stored_keys(settings))
-    _configure_logging(settings)
+    configure_logging(settings)
     # Without persistence the service has no store, and keys that are there must still be asked for.
     keys_apart = settings.responses_store_max_entries == 0 and has_stored_keys(settings)
     with contextlib.closing(_listen(settings)) as listener:
@@ -233,28 +231,3 @@ def _listen(settings: Settings) -> socket.socket:
 def _base_url(settings: Settings, listener: socket.socket) -> str:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     return f"http://{host}:{listener.getsockname()[1]}/v1"
-
-
-def _configure_logging(settings: Settings) -> None:
-    level = logging.getLevelNamesMapping()[settings.log_level.upper()]
-    logging.basicConfig(level=max(level, logging.WARNING), format="%(levelname)s %(message)s")
-    # Plain tracebacks in both formats: one that shows locals shows keys and what users wrote.
-    renderer = (
-        structlog.processors.JSONRenderer()
-        if settings.log_format == "json"
-        else structlog.dev.ConsoleRenderer(
-            colors=sys.stdout.isatty(), exception_formatter=structlog.dev.plain_traceback
-        )
-    )
-    processors: list[structlog.typing.Processor] = [
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
-    if settings.log_format == "json":
-        processors.append(structlog.processors.format_exc_info)
-    structlog.configure(
-        processors=[*processors, renderer],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(),
-        cache_logger_on_first_use=True,
-    )
