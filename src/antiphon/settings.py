@@ -16,63 +16,39 @@ import msgspec
 from msgspec import Meta, Struct
 
 from antiphon.errors import ConfigurationError
+from antiphon.tables import ModelConfig, WebhookConfig
 
-__all__ = ["FIELDS", "Field", "ModelConfig", "Settings", "WebhookConfig", "default_data_dir", "load_settings"]
+__all__ = [
+    "DEFAULT_FILE",
+    "FIELDS",
+    "Field",
+    "ModelConfig",
+    "Settings",
+    "WebhookConfig",
+    "default_data_dir",
+    "default_file",
+    "load_settings",
+]
 
 Doc = Meta
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 
 
+DEFAULT_FILE = "antiphon.toml"
+"""The configuration file that is read where none is named and the working directory has it."""
+
+
+def default_file() -> Path | None:
+    """That file, where it is there."""
+    path = Path(DEFAULT_FILE)
+    return path if path.is_file() else None
+
+
 def default_data_dir() -> str:
     """The user's data directory for Antiphon: models and the default store."""
     base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
     return str(Path(base) / "antiphon")
-
-
-class ModelConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """A `[[models]]` table of the configuration file: `path` (as for `--model`) and its names.
-
-    An `embedding` model turns texts into vectors and generates nothing. `chat_template_kwargs` are variables for its
-    chat template, and `chat_template_file` holds another one. `tool_dialect` names the form in which it writes calls.
-    `mmproj` is the GGUF file of the projector through which it reads images or audio.
-
-    `engine` is `llamacpp`, `scripted` or `chat`; by default `path` and `base_url` say which. A `chat` model runs
-    elsewhere: `base_url` is where, up to its `/v1`, `upstream_model` its name there, and `profile` what kind of server
-    that is. Its key is in the environment (`api_key_env`) or in a file, never here. `context_length` is asked of it
-    where it is not set; `idle_timeout` are the seconds of silence that end an answer. `media` are the kinds that it
-    reads (image, audio), and `thinking` says whether it may stand in the text: `tagged`, `primed` or `none`.
-    """
-
-    path: str = ""
-    name: str | None = None
-    aliases: tuple[str, ...] = ()
-    embedding: bool = False
-    chat_template_kwargs: dict[str, Any] = {}
-    chat_template_file: str | None = None
-    tool_dialect: str | None = None
-    mmproj: str | None = None
-    engine: str | None = None
-    base_url: str | None = None
-    upstream_model: str | None = None
-    profile: str = "generic"
-    api_key_env: str | None = None
-    api_key_file: str | None = None
-    context_length: int | None = None
-    idle_timeout: float = 120.0
-    media: tuple[str, ...] = ()
-    thinking: str = "tagged"
-
-
-class WebhookConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """A `[[webhooks]]` table of the configuration file: where to, the secret that signs, and which events.
-
-    `events` are among response.completed, response.failed, response.incomplete and response.cancelled; none means all.
-    """
-
-    url: str
-    secret: str
-    events: tuple[str, ...] = ()
 
 
 class Settings(Struct, frozen=True, kw_only=True):

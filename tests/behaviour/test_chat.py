@@ -379,7 +379,7 @@ async def watched(one: InProcess) -> Watched:
     engine = Watched()
     await engine.start()
     registry = one.service.registry
-    registry._names["scripted"] = registry._listed["scripted"] = engine
+    registry._names.listed["scripted"] = engine
     return engine
 
 
@@ -580,7 +580,7 @@ async def test_a_fault_of_ours_tells_nothing_of_itself(one: InProcess, silent: b
     engine = Faulty()
     engine.silent = silent
     await engine.start()
-    one.service.registry._names["scripted"] = engine
+    one.service.registry._names.listed["scripted"] = engine
     for n in (1, 2):
         whole = await one.client.post("/chat/completions", json={"model": "scripted", "messages": said("Hi."), "n": n})
         assert whole.status_code == 500

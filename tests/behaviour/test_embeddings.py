@@ -244,7 +244,7 @@ class Stuck(Embedder):
 async def test_a_client_that_leaves_is_not_computed_for(api: InProcess):
     embedder = Stuck()
     api.service.registry.embedders.append(embedder)
-    api.service.registry._names["stuck"] = embedder
+    api.service.registry._names.listed["stuck"] = embedder
     exchange = ManualExchange(create_app(api.service), {"input": "a"}, "/v1/embeddings")
     await until(lambda: embedder.waiting == 1, "the request arrives")
     assert api.service.admission.running == 1

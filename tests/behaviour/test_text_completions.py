@@ -160,7 +160,7 @@ class ConversationsOnly(ScriptedEngine):
 async def test_a_model_without_bare_prompts_says_what_to_use(api: InProcess):
     engine = ConversationsOnly()
     await engine.start()
-    api.service.registry._names["scripted"] = engine
+    api.service.registry._names.listed["scripted"] = engine
     error = await refused(api, 400, "a")
     assert error["code"] == "unsupported_value"
     assert "/v1/chat/completions" in error["message"]

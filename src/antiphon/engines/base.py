@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from antiphon.engines.gate import Gate
+from antiphon.engines.terms import NO_TERMS, Terms
 from antiphon.errors import EngineError, UnsupportedError
 from antiphon.machine.deltas import Delta
 from antiphon.prompt.prompt import Prompt, Sampling
@@ -117,11 +120,22 @@ class Engine(ABC):
     template_defaults: Mapping[str, Any] = {}
     """Variables for the chat template that the model's and the server's settings name."""
 
+    terms: Terms = NO_TERMS
+    """What the operator says of every request to it."""
+
     keeps_prefixes: bool = False
     """Whether it keeps what it read of prompts, for those that begin alike."""
 
+    routed: bool = False
+    """Whether it makes use of the `affinity` of prompts."""
+
     continues: bool = False
     """Whether another engine of the same fingerprint can go on with a turn that this one lost, from its `sampled`."""
+
+    @cached_property
+    def gate(self) -> Gate:
+        """How many requests it generates at the same time, and whether any use it."""
+        return Gate()
 
     @property
     @abstractmethod

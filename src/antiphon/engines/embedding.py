@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 
 from msgspec import Struct
 
+from antiphon.engines.gate import Gate
 from antiphon.protocol.completions import RawPrompt
 
 __all__ = ["Embedded", "Embedder"]
@@ -24,6 +26,11 @@ class Embedder(ABC):
 
     name: str
     """The model's own name: a GGUF's file stem."""
+
+    @cached_property
+    def gate(self) -> Gate:
+        """Whether any request uses it."""
+        return Gate()
 
     @property
     @abstractmethod

@@ -3,35 +3,62 @@
 A model is named by its own name (a GGUF's file stem), by the path as it was given and by each alias; the alias `*`
 takes every unknown name. Listings never show a path (issue 2, Models). Models that turn texts into vectors are listed
 beside those that generate, and answer to no other request.
+
+The models can change while the server runs. A name stands for the model that it stood for until the one that is to
+take its place has started. A model that no name stands for any more is closed when nothing uses it (issue 5,
+section 3).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Self
 
-import msgspec
+from msgspec import Struct
 
 from antiphon.engines.base import Engine, EventHook
-from antiphon.engines.catalog import locate
+from antiphon.engines.build import Entry, Served, configured, entry
 from antiphon.engines.embedding import Embedder
-from antiphon.engines.florence.engine import FlorenceEngine
-from antiphon.engines.florence.folder import is_florence, missing_libraries
-from antiphon.engines.scripted import ScriptedEngine
-from antiphon.errors import ConfigurationError, InvalidRequestError, NotFoundError, UnsupportedError
+from antiphon.errors import (
+    AntiphonError,
+    ConfigurationError,
+    EngineUnavailableError,
+    InvalidRequestError,
+    NotFoundError,
+    UnsupportedError,
+)
 from antiphon.protocol.json import quoted
-from antiphon.settings import ModelConfig, Settings
+from antiphon.settings import Settings
 
-__all__ = ["Registry", "Served", "build_registry"]
-
-Served = Engine | Embedder
-"""Whatever stands behind the name of a model."""
+__all__ = ["Change", "Registry", "Served", "build_registry"]
 
 WILDCARD = "*"
-DEFAULT_MODEL = "smollm2"
-_MOST_TEMPLATE = 2**20
+
+
+class Names(Struct):
+    """What each name stands for. `listed` are shown; `hidden` are paths. The first engine generates by default."""
+
+    listed: dict[str, Served]
+    hidden: Mapping[str, Served]
+    wildcard: Served | None
+    default: str | None
+
+    def models(self) -> list[Served]:
+        """Every model that a name stands for, once."""
+        return list(dict.fromkeys((*self.listed.values(), *self.hidden.values())))
+
+    def find(self, name: str) -> Served | None:
+        """The model of that name."""
+        return self.listed.get(name) or self.hidden.get(name)
+
+
+class Change(Struct, frozen=True):
+    """What a new set of tables changes: names of models that are new, made anew, and gone."""
+
+    added: Sequence[str]
+    replaced: Sequence[str]
+    removed: Sequence[str]
 
 
 class Registry:
@@ -45,26 +72,59 @@ class Registry:
         default_model: str | None,
         embedders: Sequence[Embedder] = (),
     ) -> None:
-        self.engines = list(engines)
-        self.embedders = list(embedders)
-        self._listed: dict[str, Served] = {model.name: model for model in (*engines, *embedders)}
-        self._listed.update((name, model) for name, model in aliases.items() if name != WILDCARD)
-        self._names = {**hidden_names, **self._listed}
-        self._wildcard = aliases.get(WILDCARD)
-        self._default = default_model
+        listed: dict[str, Served] = {model.name: model for model in (*engines, *embedders)}
+        listed.update((name, model) for name, model in aliases.items() if name != WILDCARD)
+        self._wanted = Names(listed, hidden_names, aliases.get(WILDCARD), default_model)
+        self._entries: list[Entry] = []
+        self._on_event: EventHook | None = None
+        self._starting: dict[Served, asyncio.Task[None]] = {}
+        self._retiring: dict[asyncio.Task[None], Served] = {}
+        self._absent: set[Served] = set()
+        self._show(self._wanted)
+
+    @classmethod
+    def of(cls, names: Names, entries: Sequence[Entry], on_event: EventHook | None) -> Self:
+        """The registry of such tables; `on_event` is told of models that come and go."""
+        registry = cls([], {}, {}, None)
+        registry._wanted, registry._entries, registry._on_event = names, list(entries), on_event
+        registry._show(names)
+        for each in entries:
+            each.settle()
+        return registry
+
+    def _show(self, names: Names) -> None:
+        self._names = names
+        models = names.models()
+        self.engines = [model for model in models if isinstance(model, Engine)]
+        self.embedders = [model for model in models if isinstance(model, Embedder)]
+
+    @property
+    def default_model(self) -> str | None:
+        """The model of requests that name none, where there is one."""
+        return self._names.default
+
+    def first(self) -> str:
+        """The name of the model that generates by default.
+
+        Raises:
+            EngineUnavailableError: none has started yet.
+        """
+        if not self.engines:
+            raise EngineUnavailableError("The model is being loaded. Please try again later.", retry_after=2.0)
+        return self.engines[0].name
 
     @property
     def ready(self) -> bool:
-        """Whether the default engine can generate now."""
-        return self.engines[0].ready
+        """Whether one of the models can generate now: one that is away must not take the others away with it."""
+        return any(engine.ready for engine in self.engines)
 
     def names(self) -> list[str]:
         """The names to list: the generating model first, then the others and the aliases."""
-        return list(self._listed)
+        return list(self._names.listed)
 
     def find(self, name: str) -> Served | None:
         """The model that answers to that name, of whichever kind."""
-        return self._names.get(name, self._wildcard)
+        return self._names.find(name) or self._names.wildcard
 
     def resolve(self, name: str | None) -> tuple[str, Engine]:
         """The name that an answer carries and the engine behind it.
@@ -75,10 +135,10 @@ class Registry:
             UnsupportedError: the model generates nothing.
         """
         if not name:
-            if self._default is None:
+            if self._names.default is None:
                 raise _no_name()
-            name = self._default
-        model = self._names.get(name, self._wildcard)
+            name = self._names.default
+        model = self.find(name)
         if model is None:
             raise self.unknown(name)
         if isinstance(model, Embedder):
@@ -106,7 +166,7 @@ class Registry:
             if len(self.embedders) > 1:
                 raise _no_name()
             name = self.embedders[0].name
-        model = self._names.get(name, self.embedders[0] if self._wildcard is not None else None)
+        model = self._names.find(name) or (self.embedders[0] if self._names.wildcard is not None else None)
         if model is None:
             raise self.unknown(name)
         if isinstance(model, Engine):
@@ -140,9 +200,97 @@ class Registry:
             if loaded is not None:
                 loaded(engine.name)
 
+    def reload(self, settings: Settings) -> Change:
+        """Serve the models of these settings from now on: what has not changed goes on, the rest is begun or ended.
+
+        New models start in the background and are there when they have; one that cannot be started is told to the
+        hook, as `load_failed`, and what its names stood for before stays.
+
+        Raises:
+            ConfigurationError: the tables cannot be used; nothing has changed.
+        """
+        failed = self._absent.difference(self._starting)
+        kept = {each.identity: each.model for each in self._entries if each.model not in failed}
+        wanted, entries = _names_of(settings, self._on_event, kept)
+        before = {each.model for each in self._entries}
+        after = {each.model for each in entries}
+        old, new = {model.name for model in before - after}, {model.name for model in after - before}
+        self._wanted, self._entries = wanted, entries
+        for model in before - after:
+            self._abandon(model)
+        for each in entries:
+            each.settle()
+            if each.model not in before:
+                self._absent.add(each.model)
+                self._starting[each.model] = asyncio.create_task(self._start(each.model))
+        self._switch()
+        return Change(sorted(new - old), sorted(new & old), sorted(old - new))
+
+    async def _start(self, model: Served) -> None:
+        try:
+            await model.start()
+        except AntiphonError as error:
+            self._tell(model, "load_failed", reason=str(error))
+        except Exception as error:  # noqa: BLE001 - the other models must not go with it
+            self._tell(model, "load_failed", reason=type(error).__name__)
+        else:
+            self._absent.discard(model)
+            self._tell(model, "added")
+            self._switch()
+        finally:
+            self._starting.pop(model, None)
+        if model in self._absent:
+            await model.close()
+
+    def _abandon(self, model: Served) -> None:
+        """End the start of a model that nobody wants any more."""
+        task = self._starting.pop(model, None)
+        if task is not None:
+            task.cancel()
+            self._keep(model, model.close())
+        self._absent.discard(model)
+
+    def _switch(self) -> None:
+        """Show what is wanted, as far as it has started, and let what nothing names any more come to its end."""
+        before, wanted = self._names, self._wanted
+
+        def here(name: str, model: Served) -> Served | None:
+            return model if model not in self._absent else before.find(name)
+
+        listed = {name: model for name, wish in wanted.listed.items() if (model := here(name, wish)) is not None}
+        hidden = {name: model for name, wish in wanted.hidden.items() if (model := here(name, wish)) is not None}
+        wildcard = before.wildcard if wanted.wildcard in self._absent else wanted.wildcard
+        default = wanted.default
+        if default is not None and default not in listed and default not in hidden:
+            default = before.default
+            if default is not None and (former := before.find(default)) is not None:
+                hidden.setdefault(default, former)
+        self._show(Names(listed, hidden, wildcard, default))
+        for model in set(before.models()) - set(self._names.models()):
+            self._keep(model, self._retire(model))
+
+    async def _retire(self, model: Served) -> None:
+        await model.gate.idle()
+        await model.close()
+        self._tell(model, "removed")
+
+    def _keep(self, model: Served, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._retiring[task] = model
+        task.add_done_callback(self._retiring.pop)
+
+    def _tell(self, model: Served, event: str, **fields: str) -> None:
+        if self._on_event is not None:
+            self._on_event(model.name, event, fields)
+
     async def close(self) -> None:
-        """Close every model."""
-        await asyncio.gather(*(model.close() for model in (*self.engines, *self.embedders)))
+        """Close every model, those too that no name stands for any more."""
+        tasks = [*self._starting.values(), *self._retiring]
+        unnamed = [*self._starting, *self._retiring.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(model.close() for model in (*self.engines, *self.embedders, *unnamed)))
 
 
 def _no_name() -> InvalidRequestError:
@@ -155,151 +303,51 @@ def build_registry(settings: Settings, on_event: EventHook | None = None) -> Reg
     Raises:
         ConfigurationError: a model file is missing, a name is taken twice, or an alias names no model.
     """
-    named = settings.model if settings.model or settings.models else (DEFAULT_MODEL,)
-    own = {field: getattr(settings, field) for field in ("mmproj", "chat_template_file", "tool_dialect")}
-    for field, value in own.items():
-        if value is not None and len(named) != 1:
-            flag = field.replace("_", "-")
-            raise ConfigurationError(
-                f"--{flag} belongs to one --model; several models have '{field}' in [[models]] each."
-            )
-    configured = [
-        *settings.models,
-        *(ModelConfig(path=path, **own) for path in named),
-    ]
-    if settings.embedding_model is not None:
-        configured.append(ModelConfig(path=settings.embedding_model, embedding=True))
-    server_wide = _template_variables(settings)
-    served: list[Served] = []
+    names, entries = _names_of(settings, on_event, {})
+    return Registry.of(names, entries, on_event)
+
+
+def _names_of(
+    settings: Settings, on_event: EventHook | None, kept: Mapping[bytes, Served]
+) -> tuple[Names, list[Entry]]:
+    """What each name of the settings stands for; models of `kept` are not made anew.
+
+    Raises:
+        ConfigurationError: as `build_registry` says.
+    """
+    entries: list[Entry] = []
     names: dict[str, Served] = {}
     aliases: dict[str, Served] = {}
-    for config in configured:
-        model = _model(config, settings, on_event)
-        if isinstance(model, Engine):
-            model.template_defaults = {**server_wide, **config.chat_template_kwargs}
+    for config in configured(settings):
+        made = entry(config, settings, on_event, kept)
+        model = made.model
         for name in dict.fromkeys((model.name, config.path or model.name)):
             if names.setdefault(name, model) is not model:
                 raise ConfigurationError(f"Two models are named '{name}': give one of them another 'name'.")
-        served.append(model)
+        entries.append(made)
         for alias in config.aliases:
             _add_alias(aliases, names, alias, model)
+    served = [made.model for made in entries]
     engines = [model for model in served if isinstance(model, Engine)]
-    embedders = [model for model in served if isinstance(model, Embedder)]
     if not engines:
         raise ConfigurationError("No model generates: add one to [[models]] that has no 'embedding = true'.")
-    for entry in settings.alias:
-        alias, separator, target = entry.partition("=")
+    for text in settings.alias:
+        alias, separator, target = text.partition("=")
         # As llama.cpp has it: where one model is served, a name alone is another one of it.
         model = names.get(target) if separator else engines[0] if len(engines) == 1 else None
         if not alias or model is None:
             known = ", ".join(sorted({known.name for known in served}))
-            raise ConfigurationError(f"--alias {entry}: NAME=MODEL is expected, where MODEL is one of: {known}.")
+            raise ConfigurationError(f"--alias {text}: NAME=MODEL is expected, where MODEL is one of: {known}.")
         _add_alias(aliases, names, alias, model)
     default = settings.default_model
     if default is not None and not isinstance(names.get(default) or aliases.get(default), Engine):
         raise ConfigurationError(f"--default-model {default}: no model that generates has that name.")
-    return Registry(engines, names, aliases, default, embedders)
-
-
-def _check_local(config: ModelConfig) -> None:
-    """Refuse a table that names no model here.
-
-    Raises:
-        ConfigurationError: it has no path, an unknown engine, or fields of an upstream.
-    """
-    if not config.path:
-        raise ConfigurationError("A [[models]] table needs 'path', or 'base_url' for a model that runs elsewhere.")
-    if config.engine not in (None, "llamacpp", "scripted"):
-        raise ConfigurationError(
-            f"{config.path}: the engine is 'llamacpp', 'scripted' or 'chat', not '{config.engine}'."
-        )
-    if (config.engine == "scripted") > (config.path == ScriptedEngine.name):
-        raise ConfigurationError(f"{config.path}: the scripted engine has the path 'scripted'.")
-    if config.base_url is not None or config.upstream_model is not None:
-        raise ConfigurationError(f"{config.path}: 'base_url' and 'upstream_model' belong to the engine 'chat'.")
-
-
-def _template_variables(settings: Settings) -> dict[str, Any]:
-    text = settings.chat_template_kwargs or "{}"
-    try:
-        return msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.DecodeError:
-        raise ConfigurationError(
-            "--chat-template-kwargs: a JSON object is expected, such as '{\"enable_thinking\": false}'."
-        ) from None
+    listed: dict[str, Served] = {model.name: model for model in engines}
+    listed.update((model.name, model) for model in served)
+    listed.update((name, model) for name, model in aliases.items() if name != WILDCARD)
+    return Names(listed, names, aliases.get(WILDCARD), default), entries
 
 
 def _add_alias(aliases: dict[str, Served], names: Mapping[str, Served], alias: str, model: Served) -> None:
     if names.get(alias, model) is not model or aliases.setdefault(alias, model) is not model:
         raise ConfigurationError(f"The name '{alias}' is given to two models.")
-
-
-def _model(config: ModelConfig, settings: Settings, on_event: EventHook | None) -> Served:
-    if config.engine == "chat" or (config.engine is None and config.base_url is not None):
-        from antiphon.engines.upstream import chat_engine
-
-        return chat_engine(config, on_event)
-    _check_local(config)
-    if config.path == ScriptedEngine.name and not config.embedding:
-        engine = ScriptedEngine(settings.scripted_context_length, settings.reasoning_budget)
-        engine.name = config.name or engine.name
-        return engine
-    path = Path(config.path).expanduser()
-    if is_florence(path):
-        return _florence(path, config, settings, on_event)
-    if config.path == DEFAULT_MODEL and not path.exists():
-        found = locate(settings.data_path)
-        if found is None:
-            raise ConfigurationError(
-                f"The default model is not here yet. Fetch it with: antiphon models pull {DEFAULT_MODEL}"
-            )
-        path = found
-    try:
-        from antiphon.engines.llamacpp import LlamaCppEmbedder, LlamaCppEngine
-    except ImportError as error:
-        raise ConfigurationError(
-            f"The local engine is not installed ({error.name}). Install it with: pip install 'antiphon[local]'"
-        ) from None
-    if config.embedding:
-        return LlamaCppEmbedder(path, settings, name=config.name, on_event=on_event)
-    mmproj = None if config.mmproj is None else Path(config.mmproj).expanduser()
-    template = "" if config.chat_template_file is None else _template(Path(config.chat_template_file).expanduser())
-    return LlamaCppEngine(
-        path,
-        settings,
-        name=config.name,
-        dialect=config.tool_dialect,
-        chat_template=template,
-        mmproj=mmproj,
-        on_event=on_event,
-    )
-
-
-def _template(path: Path) -> str:
-    """The chat template in a file."""
-    try:
-        if path.stat().st_size > _MOST_TEMPLATE:
-            raise ConfigurationError(f"--chat-template-file {path}: no template is longer than {_MOST_TEMPLATE} bytes.")
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        reason = (error.strerror or "it cannot be read").lower()
-        raise ConfigurationError(f"--chat-template-file {path}: {reason}.") from None
-    except UnicodeDecodeError:
-        raise ConfigurationError(f"--chat-template-file {path}: it is no text in UTF-8.") from None
-    if not text.strip():
-        raise ConfigurationError(f"--chat-template-file {path}: the file is empty.")
-    return text
-
-
-def _florence(path: Path, config: ModelConfig, settings: Settings, on_event: EventHook | None) -> FlorenceEngine:
-    if config.embedding or config.mmproj is not None or config.chat_template_file is not None:
-        raise ConfigurationError(
-            f"{path} is a Florence-2 model: it makes no vectors, and has neither an 'mmproj' nor a chat template."
-        )
-    missing = missing_libraries()
-    if missing:
-        raise ConfigurationError(
-            f"{path} is a Florence-2 model, whose engine is not installed ({', '.join(missing)}). "
-            'Install it with: pip install "antiphon[vision]"'
-        )
-    return FlorenceEngine(path, settings, name=config.name, on_event=on_event)

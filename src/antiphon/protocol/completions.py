@@ -114,9 +114,12 @@ def decode_completion_request(data: bytes) -> CompletionRequest:
     _refuse(body)
     tokens = DEFAULT_LIMIT if body.max_tokens is None else body.max_tokens
     check_limit(tokens, "max_tokens")
+    shared = shared_values(body)
+    if body.max_tokens is None:
+        shared["unset"] |= {"max_output_tokens"}
     request = msgspec.structs.replace(
         decode_create_response(b"{}"),
-        **shared_values(body),
+        **shared,
         max_output_tokens=tokens,
         include=[] if body.logprobs is None else [LOGPROBS],
         top_logprobs=body.logprobs or 0,

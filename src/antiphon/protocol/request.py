@@ -6,7 +6,8 @@ several fields together, or that ask the store or the engine, are not here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Annotated, Any
 
 import msgspec
@@ -131,6 +132,7 @@ class CreateResponse(Struct):
 
     `generate` False, which only a WebSocket asks for, ends the response at once without output (responses-api 7).
     `compaction_trigger` says that the input asked for a compaction; the item that did so is not among `items`.
+    `unset` names the fields that the body did not set, of those whose value here does not say it.
     """
 
     model: str | None
@@ -173,6 +175,7 @@ class CreateResponse(Struct):
     seed: int | None
     stop: list[str]
     generate: bool = True
+    unset: frozenset[str] = frozenset()
 
 
 _decoder = msgspec.json.Decoder(_Body)
@@ -243,7 +246,20 @@ def shared_values(body: SharedFields) -> dict[str, Any]:
         "thinking_budget": budget_of(body),
         "seed": body.seed,
         "stop": [body.stop] if isinstance(body.stop, str) else body.stop or [],
+        "unset": _unset(body),
     }
+
+
+_FILLED = ("presence_penalty", "frequency_penalty", "parallel_tool_calls", "truncation", "service_tier")
+_ALL_UNSET = frozenset(_FILLED)
+_filled: Callable[[SharedFields], tuple[Any, ...]] = attrgetter(*_FILLED)
+
+
+def _unset(body: SharedFields) -> frozenset[str]:
+    given = _filled(body)
+    if given.count(None) == len(given):
+        return _ALL_UNSET
+    return frozenset(name for name, value in zip(_FILLED, given, strict=True) if value is None)
 
 
 def _items(value: str | Sequence[Raw] | None, path: str) -> list[Item]:

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Sequence
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 
 import msgspec
 
@@ -42,7 +42,10 @@ __all__ = ["CompletionRun", "Completions"]
 
 
 class CompletionRun:
-    """The turns of one request while they are generated. It ends when all have, or when its client leaves."""
+    """The turns of one request while they are generated. It ends when all have, or when its client leaves.
+
+    `held` is given back then: the places at the model's gate.
+    """
 
     def __init__(
         self,
@@ -52,6 +55,7 @@ class CompletionRun:
         turns: Sequence[PreparedTurn],
         choices: Choices,
         stream: bool,
+        held: ExitStack,
     ) -> None:
         self.places = len(turns)
         self.stream = stream
@@ -62,6 +66,7 @@ class CompletionRun:
         self._engine = engine
         self._turns = turns
         self._choices = choices
+        self._held = held
         self._left = False
         self._task: asyncio.Task[None] | None = None
         self._first = True
@@ -103,6 +108,7 @@ class CompletionRun:
             self._fail(InternalError("The server had an error while generating."))
         finally:
             self._task = None
+            self._held.close()
             self._tell()
             self.live.close()
 
@@ -118,7 +124,7 @@ class CompletionRun:
             raise errors.exceptions[0] from None
 
     async def _turn(self, index: int, turn: PreparedTurn) -> None:
-        async with aclosing(self._engine.generate(turn)) as batches:
+        async with self._engine.gate.slot(), aclosing(self._engine.generate(turn)) as batches:
             async for deltas in batches:
                 if self._first:
                     self._first = False
@@ -164,23 +170,28 @@ class Completions:
         asked = decode_chat_request(body)
         check_choices(asked.choices, self._service.settings.max_concurrent_requests)
         self._service.beside.enter(scope, asked.choices)
+        held = ExitStack()
         try:
-            return await self._chat(scope, asked)
+            return await self._chat(scope, asked, held)
         except BaseException as error:
+            held.close()
             self._service.beside.leave(asked.choices)
             if isinstance(error, InvalidRequestError):
                 raise asked.named(error) from None
             raise
 
-    async def _chat(self, scope: Scope, asked: ChatRequest) -> CompletionRun:
-        service, request = self._service, asked.request
-        reading = await service.planner.read(scope, request)
+    async def _chat(self, scope: Scope, asked: ChatRequest, held: ExitStack) -> CompletionRun:
+        service = self._service
+        reading = await service.planner.read(scope, asked.request)
+        request, engine = reading.request, reading.engine
+        held.enter_context(engine.gate.place(asked.choices))
         began = time.monotonic()
-        turn = await prepare(reading.engine, build_prompt(request, reading.parts, reading.engine), request.truncation)
-        service.observer.prompt_prepared(reading.engine.name, time.monotonic() - began)
+        prompt = service.planner.routed(scope, reading, build_prompt(request, reading.parts, engine))
+        turn = await prepare(engine, prompt, request.truncation)
+        service.observer.prompt_prepared(engine.name, time.monotonic() - began)
         turns = _several(turn, asked.choices)
         choices = ChatChoices(
-            _head("chatcmpl", request.stream, reading.model, reading.engine),
+            _head("chatcmpl", request.stream, reading.model, engine),
             [turn.input_tokens for turn in turns],
             stream=request.stream,
             include_usage=asked.include_usage,
@@ -188,7 +199,7 @@ class Completions:
             alias=service.settings.reasoning_alias_field == "reasoning",
             parallel_tool_calls=request.parallel_tool_calls,
         )
-        return CompletionRun(service, scope, reading.engine, turns, choices, request.stream)
+        return CompletionRun(service, scope, engine, turns, choices, request.stream, held)
 
     async def text(self, scope: Scope, body: bytes) -> CompletionRun:
         """A text completion, with its places taken.
@@ -200,9 +211,11 @@ class Completions:
         places = len(asked.prompts) * asked.choices
         check_choices(places, self._service.settings.max_concurrent_requests, "n" if asked.choices > 1 else "prompt")
         self._service.beside.enter(scope, places)
+        held = ExitStack()
         try:
-            return await self._text(scope, asked)
+            return await self._text(scope, asked, held)
         except BaseException as error:
+            held.close()
             self._service.beside.leave(places)
             if isinstance(error, ContextOverflowError):
                 raise _too_long(error) from None
@@ -210,17 +223,27 @@ class Completions:
                 raise asked.named(error) from None
             raise
 
-    async def _text(self, scope: Scope, asked: CompletionRequest) -> CompletionRun:
+    async def _text(self, scope: Scope, asked: CompletionRequest, held: ExitStack) -> CompletionRun:
         service, request = self._service, asked.request
         check_request(request, service.settings)
         model, engine = service.limits.resolve(scope, request.model)
+        request = engine.terms.applied(request)
+        held.enter_context(engine.gate.place(len(asked.prompts) * asked.choices))
         await wait_ready(engine)
         sampling, limit = sampling_of(request), request.max_output_tokens or 1
         began = time.monotonic()
         turns: list[PreparedTurn] = []
         echoes: list[str] = []
         for prompt in asked.prompts:
-            turns += _several(await engine.prepare_text(prompt, sampling, limit), asked.choices)
+            turn = await engine.prepare_text(prompt, sampling, limit)
+            if engine.routed:
+                turn.prompt = msgspec.structs.replace(
+                    turn.prompt,
+                    affinity=service.planner.affinities.of_text(
+                        scope, engine.name, prompt, cache_key=request.prompt_cache_key
+                    ),
+                )
+            turns += _several(turn, asked.choices)
             echoes += [await _shown(engine, prompt) if asked.echo else ""] * asked.choices
         service.observer.prompt_prepared(engine.name, time.monotonic() - began)
         choices = TextChoices(
@@ -232,7 +255,7 @@ class Completions:
             echoes=echoes,
             logprobs=LOGPROBS in request.include,
         )
-        return CompletionRun(service, scope, engine, turns, choices, request.stream)
+        return CompletionRun(service, scope, engine, turns, choices, request.stream, held)
 
 
 def _several(turn: PreparedTurn, count: int) -> list[PreparedTurn]:

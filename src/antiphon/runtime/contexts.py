@@ -81,8 +81,11 @@ class Contexts:
                 param="input",
                 code="empty_input",
             )
-        said = [*await self._chain(scope, request.previous_response_id), *reading.own]
-        compacted = await Compactor(service.codec, scope, reading.engine).compact(reading.parts)
+        with reading.engine.gate.place():
+            said = [*await self._chain(scope, request.previous_response_id), *reading.own]
+            async with reading.engine.gate.slot():
+                alone = service.planner.affinities.alone(scope)
+                compacted = await Compactor(service.codec, scope, reading.engine, alone).compact(reading.parts)
         usage = usage_of(Stop("stop", compacted.usage))
         service.limits.spent(scope, usage.total_tokens)
         return encode(
@@ -105,8 +108,8 @@ class Contexts:
     def _read(self, body: bytes) -> CreateResponse:
         """The request; without a model it is for the first one, since these bodies need not name any."""
         request = decode_create_response(body)
-        if not request.model and self._service.settings.default_model is None:
-            request.model = self._service.registry.engines[0].name
+        if not request.model and self._service.registry.default_model is None:
+            request.model = self._service.registry.first()
         return request
 
 

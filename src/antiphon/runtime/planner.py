@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.engines.base import RESTART_PATIENCE, Engine, PreparedTurn
+from antiphon.engines.terms import terms_of
 from antiphon.errors import ContextOverflowError, EngineUnavailableError, InvalidRequestError, NotFoundError
 from antiphon.machine.opening import open_response
 from antiphon.prompt.additions import check_additions, configured
@@ -21,6 +22,7 @@ from antiphon.protocol.items import Item, decode_item
 from antiphon.protocol.json import encode, loads, quoted
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import TERMINAL_STATUSES, Response, wire_item
+from antiphon.runtime.affinity import Affinities
 from antiphon.runtime.codec import Codec
 from antiphon.runtime.compaction import Compaction, plan_turn
 from antiphon.runtime.conversations import Conversations, conversation_id
@@ -58,7 +60,7 @@ class ResumePlan(Struct, array_like=True):
     """What another process needs to run a background response: the request, and what it may not choose anew.
 
     `fingerprint` is of the engine that began it; `history` is the number of items that its conversation had;
-    `instructions` are those that a prompt template gave it, as JSON.
+    `instructions` are those that a prompt template gave it, as JSON, and `terms` those of its model.
     """
 
     request: bytes
@@ -67,6 +69,7 @@ class ResumePlan(Struct, array_like=True):
     dialect: str
     history: int | None = None
     instructions: bytes = b""
+    terms: bytes = b""
 
     def told(self, request: CreateResponse) -> CreateResponse:
         """The request with the instructions that it began with, whatever has become of its template."""
@@ -129,6 +132,7 @@ class Planner:
         self.codec = codec
         self.media = Media(settings, store)
         self._observer = observer
+        self.affinities = Affinities(store)
         self._history = history
         self._conversations = conversations
 
@@ -148,7 +152,23 @@ class Planner:
         """
         check_request(request, self.settings)
         model, engine = self.limits.resolve(scope, request.model)
-        request = resumed.told(request) if resumed is not None else await with_template(self.store, scope, request)
+        with engine.gate.place(bounded=False):
+            return await self._read(scope, request, model, engine, parent, patience, resumed)
+
+    async def _read(
+        self,
+        scope: Scope,
+        request: CreateResponse,
+        model: str,
+        engine: Engine,
+        parent: Turn | None,
+        patience: float,
+        resumed: ResumePlan | None,
+    ) -> Reading:
+        if resumed is None:
+            request = engine.terms.applied(await with_template(self.store, scope, request))
+        else:
+            request = terms_of(resumed.terms).applied(resumed.told(request))
         await wait_ready(engine, patience)
         if parent is not None:
             past = _Past(parent, title=parent.title)
@@ -196,17 +216,32 @@ class Planner:
             APIError: the request is refused.
         """
         reading = await self.read(scope, request, parent=parent, patience=patience, resumed=resumed)
-        dialect = dialect or self.settings.dialect
+        # A model that is taken out of service meanwhile is closed only after this.
+        with reading.engine.gate.place(bounded=False):
+            return await self._plan(scope, reading, sent, parent, dialect or self.settings.dialect, begun, resumed)
+
+    async def _plan(
+        self,
+        scope: Scope,
+        reading: Reading,
+        sent: bytes | CreateResponse,
+        parent: Turn | None,
+        dialect: str,
+        begun: Response | None,
+        resumed: ResumePlan | None,
+    ) -> RunPlan:
         engine = reading.engine
         request = reading.request
         prompt = build_prompt(request, reading.parts, engine)
         if request.background:
             prompt = _with_seed(prompt, resumed.seed if resumed is not None else None)
+        response_id = begun.id if begun is not None else new_id("resp")
+        prompt = self.routed(scope, reading, prompt, response_id)
         earlier = begun.output if begun is not None else ()
         turn, compaction = await self._turn(scope, request, reading, prompt, earlier)
         store = self.store if request.store or request.background else None
         parent_id, earlier_rows = await self._chained_to(scope, request, parent, store)
-        response = begun or _opened(request, reading, stored=store is not None and request.store)
+        response = begun or _opened(response_id, request, reading, stored=store is not None and request.store)
         return RunPlan(
             scope=scope,
             engine=engine,
@@ -274,6 +309,22 @@ class Planner:
         prompt = build_prompt(reading.request, reading.parts, reading.engine)
         return (await prepare(reading.engine, prompt, request.truncation)).input_tokens
 
+    def routed(self, scope: Scope, reading: Reading, prompt: Prompt, own: str | None = None) -> Prompt:
+        """The prompt with what it is routed by, where its engine makes use of that; `own` is the id of its response."""
+        if not reading.engine.routed:
+            return prompt
+        before = reading.before
+        affinity = self.affinities.of(
+            scope,
+            reading.engine.name,
+            prompt,
+            cache_key=reading.request.prompt_cache_key,
+            conversation=conversation_id(reading.request),
+            root=before.root or before.id if before is not None else None,
+            own=own,
+        )
+        return msgspec.structs.replace(prompt, affinity=affinity)
+
     def _seal(self, scope: Scope) -> Callable[[str], str]:
         return lambda text: self.codec.seal(scope, REASONING, text.encode())
 
@@ -287,6 +338,7 @@ class Planner:
                 dialect=dialect,
                 history=reading.history_items,
                 instructions=_template_instructions(reading.request),
+                terms=reading.engine.terms.kept(),
             )
         )
 
@@ -334,12 +386,12 @@ async def wait_ready(engine: Engine, patience: float = RESTART_PATIENCE) -> None
         raise EngineUnavailableError(engine.not_ready, retry_after=2.0)
 
 
-def _opened(request: CreateResponse, reading: Reading, *, stored: bool) -> Response:
+def _opened(response_id: str, request: CreateResponse, reading: Reading, *, stored: bool) -> Response:
     """The response of a request before anything of it is generated."""
     return open_response(
         request,
         stored=stored,
-        response_id=new_id("resp"),
+        response_id=response_id,
         model=reading.model,
         created_at=int(time.time()),
         conversation=conversation_id(request),

@@ -152,7 +152,7 @@ class Recovery:
             resumed.dialect,
             diffs=plan.diffs,
             logprobs=plan.logprobs,
-            parallel_tool_calls=request.parallel_tool_calls,
+            parallel_tool_calls=plan.turn.prompt.parallel_tool_calls,
             input_tokens=plan.turn.input_tokens,
             seal=plan.seal,
         )

@@ -282,13 +282,14 @@ class Run:
     async def _generate(self) -> None:
         self._generating = True
         try:
-            if self.plan.background and self.plan.response.status == "queued":
-                self.log.start()
-                if self.journal is not None:
-                    self.journal.status = "in_progress"
-                self._published()
-            if self._generation is not None:
-                await self._generation.run()
+            async with self.plan.engine.gate.slot():
+                if self.plan.background and self.plan.response.status == "queued":
+                    self.log.start()
+                    if self.journal is not None:
+                        self.journal.status = "in_progress"
+                    self._published()
+                if self._generation is not None:
+                    await self._generation.run()
         except asyncio.CancelledError:
             if self._stopping is None:
                 raise

@@ -103,6 +103,7 @@ class Runs:
                 held.enter_context(self.conversations.held(scope, named))
             extent = await self._extent(scope, named)
             plan = await self.planner.plan(scope, request, sent=body, parent=parent, dialect=dialect)
+            held.enter_context(plan.engine.gate.place(bounded=not request.background))
             if idempotency is not None and plan.store is not None:
                 expires_at = time.time() + IDEMPOTENCY_SECONDS
                 plan.idempotency = IdempotencyRecord(*idempotency, plan.response.id, expires_at)
@@ -289,6 +290,7 @@ class Runs:
     async def _go_on(self, plan: RunPlan, taken: Taken) -> None:
         """Run a background response that was taken over."""
         run = self._run(plan, taken)
+        run.held.enter_context(plan.engine.gate.place(bounded=False))
         if self._stop.is_set():
             run.detach()
         self._runs[plan.scope.tenant, run.id] = run

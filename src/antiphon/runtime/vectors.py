@@ -77,7 +77,7 @@ class Vectors:
     def _engine(self, scope: Scope, model: str | None) -> Engine:
         """The engine of that name; without one the first, since llama.cpp's requests name none."""
         if not model and self._service.settings.default_model is None:
-            model = self._service.registry.engines[0].name
+            model = self._service.registry.first()
         return self._service.limits.resolve(scope, model)[1]
 
 

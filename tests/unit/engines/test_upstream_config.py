@@ -52,7 +52,7 @@ def test_a_table_with_a_url_is_a_model_by_its_names():
         ({**TABLE, "context_length": 0}, "more than 0"),
         ({**TABLE, "path": "m.gguf"}, "runs elsewhere"),
         ({**TABLE, "engine": "llamacpp"}, "needs 'path'"),
-        ({"path": "scripted", "base_url": "http://h/v1", "engine": "scripted"}, "belong to the engine 'chat'"),
+        ({"path": "scripted", "base_url": "http://h/v1", "engine": "scripted"}, "belongs to models that run elsewhere"),
         ({"path": "m.gguf", "engine": "scripted"}, "the path 'scripted'"),
         ({"path": "m.gguf", "engine": "other"}, "not 'other'"),
         ({**TABLE, "api_key_env": "NO_SUCH_VARIABLE"}, "holds no key"),

@@ -1,0 +1,148 @@
+"""How many requests one model generates at the same time, how many may wait for it, and whether any use it.
+
+Places are taken before anything is generated, so that one request too many is a plain error; a turn then waits for one
+of the slots, first come, first served. What runs in the background has a queue of its own, and waits here without a
+bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from types import TracebackType
+from typing import Final
+
+from antiphon.errors import ServerBusyError
+
+__all__ = ["DEFAULT_QUEUE", "Gate", "Place", "Slot"]
+
+DEFAULT_QUEUE: Final = 64
+"""Requests that may wait for a model whose table sets no `max_queue`."""
+
+_RETRY_SECONDS: Final = 1.0
+
+
+class Gate:
+    """The gate of one model. Without `most` nothing ever waits; it counts its users all the same."""
+
+    def __init__(self) -> None:
+        self._most: int | None = None
+        self._queue = DEFAULT_QUEUE
+        self._running = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._places = 0
+        self._users = 0
+        self._idle: asyncio.Event | None = None
+
+    @property
+    def running(self) -> int:
+        """Turns that are generated now."""
+        return self._running
+
+    @property
+    def waiting(self) -> int:
+        """Turns that wait for a slot."""
+        return len(self._waiting)
+
+    def limit(self, most: int | None, queue: int | None = None) -> None:
+        """Let at most so many turns run, and so many requests beyond these wait; what runs already goes on."""
+        self._most = most
+        self._queue = DEFAULT_QUEUE if queue is None else queue
+        self._admit()
+
+    def enter(self, places: int = 1, *, bounded: bool = True) -> None:
+        """Take places, which `leave` gives back.
+
+        Raises:
+            ServerBusyError: so many are running and waiting that these are too many.
+        """
+        if bounded:
+            if self._most is not None and self._places + places > self._most + self._queue:
+                raise ServerBusyError("This model is busy. Please try again later.", retry_after=_RETRY_SECONDS)
+            self._places += places
+        self._users += places
+
+    def leave(self, places: int = 1, *, bounded: bool = True) -> None:
+        """Give places back."""
+        if bounded:
+            self._places -= places
+        self._users -= places
+        if not self._users and self._idle is not None:
+            self._idle.set()
+
+    def place(self, places: int = 1, *, bounded: bool = True) -> Place:
+        """Places for as long as a block takes; entering it raises what `enter` does."""
+        return Place(self, places, bounded)
+
+    def slot(self) -> Slot:
+        """One of the slots for as long as a block takes, after waiting for it."""
+        return Slot(self)
+
+    async def idle(self) -> None:
+        """Wait until no place is taken."""
+        while self._users:
+            self._idle = self._idle or asyncio.Event()
+            await self._idle.wait()
+            self._idle.clear()
+
+    async def acquire(self) -> None:
+        """Wait for a slot and take it."""
+        if self._most is None or (self._running < self._most and not self._waiting):
+            self._running += 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.release()
+            else:
+                with contextlib.suppress(ValueError):
+                    self._waiting.remove(turn)
+            raise
+
+    def release(self) -> None:
+        """Give a slot back to whoever has waited longest."""
+        self._running -= 1
+        self._admit()
+
+    def _admit(self) -> None:
+        while self._waiting and (self._most is None or self._running < self._most):
+            turn = self._waiting.popleft()
+            if not turn.done():
+                self._running += 1
+                turn.set_result(None)
+
+
+class Place:
+    """See `Gate.place`."""
+
+    def __init__(self, gate: Gate, places: int, bounded: bool) -> None:
+        self._gate = gate
+        self._places = places
+        self._bounded = bounded
+
+    def __enter__(self) -> None:
+        self._gate.enter(self._places, bounded=self._bounded)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._gate.leave(self._places, bounded=self._bounded)
+
+
+class Slot:
+    """See `Gate.slot`."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    async def __aenter__(self) -> None:
+        await self._gate.acquire()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._gate.release()
