@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -12,7 +12,7 @@ from antiphon.protocol.request import TextFormat
 from antiphon.protocol.sampling import Samplers
 from antiphon.protocol.tools import CustomTool, FunctionTool
 
-__all__ = ["Affinity", "ChatMessage", "Prompt", "ResolvedChoice", "Sampling", "ToolCall"]
+__all__ = ["NOWHERE", "Affinity", "ChatMessage", "Prompt", "ResolvedChoice", "Sampling", "ToolCall"]
 
 
 class ToolCall(Struct, frozen=True):
@@ -99,10 +99,16 @@ class Affinity(Struct, frozen=True):
 
     `key` is the same for all turns of one history, and for no other history, as far as can be told; empty where the
     turn belongs nowhere. `cache_salt` keeps what engines cache for one tenant from others; empty where there is none.
+    `again` is the key that the next turn has if its client sends the history anew instead of naming this one.
     """
 
     key: str = ""
     cache_salt: str = ""
+    again: str = ""
+
+
+NOWHERE: Final = Affinity()
+"""That of a turn of nobody."""
 
 
 class Prompt(Struct, frozen=True):
@@ -128,4 +134,4 @@ class Prompt(Struct, frozen=True):
     template_kwargs: Mapping[str, Any] = {}
     template_defaults: Mapping[str, Any] = {}
     media: frozenset[str] = frozenset()
-    affinity: Affinity = Affinity()
+    affinity: Affinity = NOWHERE

@@ -23,6 +23,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from antiphon.protocol.json import encode
+from antiphon.runtime.affinity import ROUTING_KEY_ID
 from antiphon.store.base import CodecKey, Scope, Store
 
 __all__ = ["MAX_BLOB", "MAX_PAYLOAD", "Codec"]
@@ -146,6 +147,7 @@ class Codec:
         self._take(await store.codec_keys())
 
     def _take(self, keys: list[CodecKey]) -> None:
+        keys = [key for key in keys if key.id != ROUTING_KEY_ID]
         for key in keys:
             if key.id not in self._ciphers:
                 self._ciphers[key.id] = AESGCM(key.secret)

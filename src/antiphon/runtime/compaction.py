@@ -30,7 +30,7 @@ from antiphon.prompt.compaction import (
     transcript,
 )
 from antiphon.prompt.messages import EMPTY, CompactedContext, Conversation, assemble, renamed, settle
-from antiphon.prompt.prompt import ChatMessage, Prompt
+from antiphon.prompt.prompt import Affinity, ChatMessage, Prompt
 from antiphon.protocol.context import COMPACTION_TYPES
 from antiphon.protocol.ids import new_id
 from antiphon.protocol.request import CreateResponse
@@ -92,7 +92,7 @@ async def plan_turn(
         ContextOverflowError: the prompt does not fit, and nothing asks for a compaction.
         InvalidRequestError: the template refuses the conversation.
     """
-    compactor = Compactor(codec, scope, engine)
+    compactor = Compactor(codec, scope, engine, prompt.affinity)
     held = _held(begun)
     if held is not None or request.compaction_trigger:
         goal = None if request.compaction_trigger else _Goal(prompt, request)
@@ -119,12 +119,14 @@ class _Goal(Struct, frozen=True):
 
 
 class Compactor:
-    """Compacts conversations for one tenant on one engine."""
+    """Compacts conversations for one tenant, whose `affinity` says how its texts are kept apart, on one engine."""
 
-    def __init__(self, codec: Codec, scope: Scope, engine: Engine) -> None:
+    def __init__(self, codec: Codec, scope: Scope, engine: Engine, affinity: Affinity) -> None:
         self._codec = codec
         self._scope = scope
         self._engine = engine
+        # A summary is read nowhere but here, so that it may be written anywhere.
+        self._affinity = Affinity(cache_salt=affinity.cache_salt)
         self._usage = NOTHING_USED
 
     async def compact(
@@ -203,7 +205,7 @@ class Compactor:
         rest = transcript(messages, kept.verbatim, size * MAX_PIECES)
         while True:
             piece = _piece(rest, size)
-            prompt = summary_prompt(earlier, piece, limit)
+            prompt = msgspec.structs.replace(summary_prompt(earlier, piece, limit), affinity=self._affinity)
             try:
                 turn = await self._engine.prepare(prompt)
             except ContextOverflowError:

@@ -62,7 +62,9 @@ class Generation:
         self._router: CallRouter | None = None
         self._summaries: Summaries | None = None
         if plan.summary_tokens is not None:
-            self._summaries = Summaries(plan.engine, assembler, observer, plan.summary_tokens)
+            self._summaries = Summaries(
+                plan.engine, assembler, observer, plan.summary_tokens, plan.turn.prompt.affinity
+            )
 
     async def run(self) -> None:
         """Generate to the end.

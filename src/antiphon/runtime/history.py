@@ -46,7 +46,7 @@ class Turn(Struct):
     when someone asks, since most responses are never chained to.
 
     Of a history whose end no store has, `rows` are its items after those of `base`, the last response of it that a
-    store has; whoever is stored after it is stored with them.
+    store has; whoever is stored after it is stored with them. `root` is the first response of a history of several.
     """
 
     id: str
@@ -59,6 +59,7 @@ class Turn(Struct):
     base: str | None = None
     rows: Sequence[StoredItem] = ()
     title: str | None = None
+    root: str = ""
 
     @property
     def conversation(self) -> Conversation:
@@ -163,9 +164,10 @@ class History:
 
 def joined_turn(turns: Sequence[Turn]) -> Turn:
     """Consecutive turns of a chain as one, which stands for all of them; there must be at least one."""
-    last = turns[-1]
+    first, last = turns[0], turns[-1]
     conversation = join([turn.conversation for turn in turns])
-    return Turn(last.id, last.parent_id, conversation, (), last.open_calls, sum(turn.size for turn in turns))
+    size = sum(turn.size for turn in turns)
+    return Turn(last.id, last.parent_id, conversation, (), last.open_calls, size, root=first.root or first.id)
 
 
 def unstored_turn(turn: Turn, before: Turn | None, rows: Sequence[StoredItem], title: str | None) -> Turn:

@@ -87,5 +87,6 @@ class Rounds:
             prompt,
             sampling=self._prompt.sampling,
             max_output_tokens=None if limit is None else limit - spent,
+            affinity=self._prompt.affinity,
         )
         return await prepare(self._engine, prompt, self._request.truncation)

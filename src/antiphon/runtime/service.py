@@ -71,6 +71,7 @@ class Service(Runs):
             await self.store.open()
             self.store.listen(self._rung)
         await self.codec.load()
+        await self.planner.affinities.load()
         if self._takeover is not None and self._upkeep is not None:
             await self._takeover.start()
             self._upkeep.start()

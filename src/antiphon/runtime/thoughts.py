@@ -12,10 +12,13 @@ import contextlib
 from collections.abc import Sequence
 from contextlib import aclosing
 
+from msgspec.structs import replace
+
 from antiphon.engines.base import Engine
 from antiphon.errors import APIError
 from antiphon.machine.assembler import Assembler
 from antiphon.machine.deltas import ReasoningDelta, Routed, Stop, TextDelta, TokenUsage, ToolCallDelta
+from antiphon.prompt.prompt import NOWHERE, Affinity
 from antiphon.prompt.thoughts import summary_prompt
 from antiphon.protocol.request import ReasoningConfig
 from antiphon.runtime.observer import Observer
@@ -38,11 +41,14 @@ def summary_tokens(config: ReasoningConfig) -> int | None:
 class Summaries:
     """Feeds an assembler, and has what it thought summarized in at most `tokens` tokens before it goes on."""
 
-    def __init__(self, engine: Engine, assembler: Assembler, observer: Observer, tokens: int) -> None:
+    def __init__(
+        self, engine: Engine, assembler: Assembler, observer: Observer, tokens: int, affinity: Affinity = NOWHERE
+    ) -> None:
         self._engine = engine
         self._assembler = assembler
         self._observer = observer
         self._tokens = tokens
+        self._affinity = Affinity(cache_salt=affinity.cache_salt)
         self._waiting: list[Routed] = []
         self._writing: asyncio.Task[str] | None = None
         self._left = MOST_SUMMARIES
@@ -107,7 +113,8 @@ class Summaries:
         context = self._engine.capabilities.context_length
         text: list[str] = []
         try:
-            turn = await self._engine.prepare(summary_prompt(thought, self._tokens, context))
+            prompt = replace(summary_prompt(thought, self._tokens, context), affinity=self._affinity)
+            turn = await self._engine.prepare(prompt)
             async with aclosing(self._engine.generate(turn)) as batches:
                 async for deltas in batches:
                     for delta in deltas:

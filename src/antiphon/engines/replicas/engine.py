@@ -49,6 +49,8 @@ class ReplicatedEngine(Engine):
     numbers. `on_event` is told `moved` when a turn that an engine lost goes to another one.
     """
 
+    routed = True
+
     def __init__(
         self,
         name: str,
@@ -199,7 +201,8 @@ class ReplicatedEngine(Engine):
             able = self._able(())
         if not able:
             raise EngineLostError(self.not_ready)
-        return self.placement.take(turn.prompt.affinity.key, able)
+        affinity = turn.prompt.affinity
+        return self.placement.take(affinity.key, able, again=affinity.again)
 
     async def _ask(self, key: str, question: Callable[[Engine], Awaitable[T]]) -> T:
         """What one of them answers, the best one for the key first.

@@ -69,14 +69,19 @@ class Placement:
         known = [] if home is None or home.until < self._clock() else [n for n in home.replicas if n in able]
         return [*known, *sorted((n for n in able if n not in known), key=lambda n: self._weight(key, n), reverse=True)]
 
-    def take(self, key: str, able: Sequence[int]) -> int:
-        """The replica for a turn that begins now; it is counted until `free`. There must be one that is able."""
+    def take(self, key: str, able: Sequence[int], again: str = "") -> int:
+        """The replica for a turn that begins now; it is counted until `free`. There must be one that is able.
+
+        The next turn of the same history may come with the key `again` too.
+        """
         limit = bound(sum(self.in_flight[number] for number in able), len(able))
         wanted = self.preferred(key, able)
         number = next(number for number in wanted if self.in_flight[number] < limit)
         self.in_flight[number] += 1
         if key:
-            self._keep(key, number, able)
+            self.moves += self._keep(key, number, able)
+            if again:
+                self._keep(again, number, able)
         else:
             self._turn = number + 1
         return number
@@ -88,19 +93,22 @@ class Placement:
     def _weight(self, key: str, number: int) -> bytes:
         return blake2b(key.encode(), digest_size=8, key=self._salts[number]).digest()
 
-    def _keep(self, key: str, number: int, able: Sequence[int]) -> None:
+    def _keep(self, key: str, number: int, able: Sequence[int]) -> bool:
+        """Remember where a history is; whether it was elsewhere before."""
         now = self._clock()
         home = self._homes.get(key)
+        moved = False
         if home is None or home.until < now:
             home = self._homes[key] = _Home([number], now)
             while len(self._homes) > self._most:
                 self._homes.popitem(last=False)
         elif home.replicas[0] != number:
-            self.moves += 1
+            moved = True
             # What a replica kept before it was lost is gone.
             home.replicas = [number, *(n for n in home.replicas if n != number and n in able)]
         home.until = now + self._seconds
         self._homes.move_to_end(key)
+        return moved
 
 
 def bound(in_flight: int, replicas: int) -> int:

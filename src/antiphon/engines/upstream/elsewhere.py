@@ -35,6 +35,7 @@ class ElsewhereEngine(Engine):
     the kinds of media that it reads.
     """
 
+    routed = True
     not_ready = "The upstream of this model does not answer. Please try again later."
 
     def __init__(
