@@ -19,6 +19,7 @@ from requirements_engines import FLORENCE, LOCAL_ENGINE, LOCAL_MEDIA, PROBE, SAM
 from requirements_project import ATTACKS, COMMAND_LINE, KEYS, OUTBOUND, PROJECT
 from requirements_prompt import PROMPT, RULES, TOOLS
 from requirements_registry import REGISTRY
+from requirements_responses_upstream import RESPONSES_UPSTREAMS
 from requirements_routing import ROUTING
 from requirements_store import POSTGRESQL, SCALE, SHARED_STORES, SQLITE, STORE
 from requirements_talks import COMPACTION, CONVERSATIONS, WEBSOCKET
@@ -69,6 +70,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *RULES,
     *UPKEEP,
     *UPSTREAMS,
+    *RESPONSES_UPSTREAMS,
     *DRIVER_ENCODE,
     *DRIVER_DECODE,
     *DRIVER_STREAM,

@@ -68,6 +68,7 @@ HEADINGS: Mapping[str, str] = {
     "UPKEEP": "Fair shares and care",
     "ROUTING": "Routing",
     "UPSTREAMS": "Upstreams",
+    "RESPONSES_UPSTREAMS": "Upstreams",
     "MEDIA": "Documents and images",
     "DRIVER_ENCODE": "The driver",
     "DRIVER_DECODE": "The driver",

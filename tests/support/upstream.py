@@ -64,12 +64,18 @@ class Exchange:
         """Break the connection off with a reset."""
         self._writer.transport.abort()
 
+    def piece(self, text: str) -> Any:
+        """An event with more text, in the form in which this was asked."""
+        if self.path.endswith("/responses"):
+            return {"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": text}
+        return {"choices": [{"delta": {"content": text}}]}
+
 
 Behaviour = Callable[[Exchange], Awaitable[None]]
 
 
 class FakeUpstream:
-    """What was asked of it is in `asked`, chat completions only."""
+    """What was asked of it is in `asked`, but for its models."""
 
     def __init__(self) -> None:
         self.asked: list[Exchange] = []
@@ -120,12 +126,15 @@ async def _watch(reader: asyncio.StreamReader, exchange: Exchange) -> None:
 
 
 def said(*texts: str, finish: str = "stop") -> Behaviour:
-    """Answers with that text."""
+    """Answers with that text, whichever way it was asked."""
 
     async def behave(exchange: Exchange) -> None:
         await exchange.head()
-        await exchange.events(*({"choices": [{"delta": {"content": text}}]} for text in texts))
-        await exchange.events({"choices": [{"delta": {}, "finish_reason": finish}]}, "[DONE]")
+        await exchange.events(*(exchange.piece(text) for text in texts))
+        if exchange.path.endswith("/responses"):
+            await exchange.events({"type": "response.completed", "response": {"status": "completed"}}, "[DONE]")
+        else:
+            await exchange.events({"choices": [{"delta": {}, "finish_reason": finish}]}, "[DONE]")
 
     return behave
 
@@ -133,14 +142,14 @@ def said(*texts: str, finish: str = "stop") -> Behaviour:
 async def dies(exchange: Exchange) -> None:
     """The process dies in the middle of its answer."""
     await exchange.head()
-    await exchange.events({"choices": [{"delta": {"content": "Half"}}]})
+    await exchange.events(exchange.piece("Half"))
     exchange.abort()
 
 
 async def dies_in_a_chunk(exchange: Exchange) -> None:
     """It dies in the middle of a chunk of HTTP."""
     await exchange.head(extra="transfer-encoding: chunked\r\n")
-    frame = b'data: {"choices":[{"delta":{"content":"Half"}}]}\n\n'
+    frame = f"data: {json.dumps(exchange.piece('Half'))}\n\n".encode()
     await exchange.raw(b"%x\r\n%b\r\n5\r\nda" % (len(frame), frame))
     exchange.abort()
 
@@ -148,14 +157,14 @@ async def dies_in_a_chunk(exchange: Exchange) -> None:
 async def half_a_frame(exchange: Exchange) -> None:
     """The bytes end in the middle of a frame."""
     await exchange.head()
-    await exchange.events({"choices": [{"delta": {"content": "Half"}}]})
+    await exchange.events(exchange.piece("Half"))
     await exchange.raw(b'data: {"choices":[{"del')
 
 
 async def stalls(exchange: Exchange) -> None:
     """It says nothing more."""
     await exchange.head()
-    await exchange.events({"choices": [{"delta": {"content": "Half"}}]})
+    await exchange.events(exchange.piece("Half"))
     await exchange.gone.wait()
 
 
@@ -167,7 +176,7 @@ async def never_answers(exchange: Exchange) -> None:
 async def error_in_a_200(exchange: Exchange) -> None:
     """An error comes in a stream that began well."""
     await exchange.head()
-    await exchange.events({"choices": [{"delta": {"content": "Half"}}]}, {"error": {"message": "no memory at /srv/x"}})
+    await exchange.events(exchange.piece("Half"), {"error": {"message": "no memory at /srv/x"}})
 
 
 async def garbage(exchange: Exchange) -> None:

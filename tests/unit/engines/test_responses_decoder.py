@@ -1,0 +1,192 @@
+"""What the events of an upstream's response come to, exactly."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from antiphon.engines.responses.decoder import Reading, ResponsesDecoder
+from antiphon.engines.upstream.client import UpstreamLostError
+from antiphon.errors import EngineError
+from antiphon.machine.deltas import (
+    Delta,
+    ReasoningDelta,
+    RefusalDelta,
+    Stop,
+    TextDelta,
+    TokenUsage,
+    ToolCallDelta,
+    ToolCallStart,
+)
+from antiphon.protocol.parts import Logprob
+from antiphon.protocol.sse import ServerSentEvent
+
+CREATED = {"type": "response.created", "response": {"id": "resp_1", "status": "in_progress"}}
+USAGE = {
+    "input_tokens": 9,
+    "input_tokens_details": {"cached_tokens": 4},
+    "output_tokens": 7,
+    "output_tokens_details": {"reasoning_tokens": 2},
+    "total_tokens": 16,
+}
+USED = TokenUsage(9, 7, 4, 2)
+
+
+def text(delta: str, index: int = 0) -> dict[str, Any]:
+    return {"type": "response.output_text.delta", "output_index": index, "content_index": 0, "delta": delta}
+
+
+def end(status: str = "completed", **fields: Any) -> dict[str, Any]:
+    return {"type": f"response.{status}", "response": {"id": "resp_1", "status": status, "usage": USAGE, **fields}}
+
+
+def added(index: int, **item: Any) -> dict[str, Any]:
+    return {"type": "response.output_item.added", "output_index": index, "item": item}
+
+
+def done(index: int, **item: Any) -> dict[str, Any]:
+    return {"type": "response.output_item.done", "output_index": index, "item": item}
+
+
+def arguments(index: int, delta: str) -> dict[str, Any]:
+    return {"type": "response.function_call_arguments.delta", "output_index": index, "delta": delta}
+
+
+def read(*events: Any, **fields: Any) -> list[Delta]:
+    """What the events come to, texts joined where they follow one another."""
+    decoder = ResponsesDecoder(Reading(5, **fields))
+    deltas: list[Delta] = []
+    for event in events:
+        data = event if isinstance(event, str) else json.dumps(event)
+        for delta in decoder.feed(ServerSentEvent("message", data)):
+            last = deltas[-1] if deltas else None
+            if isinstance(delta, ToolCallDelta | ReasoningDelta) and type(last) is type(delta):
+                deltas[-1] = type(delta)(last.text + delta.text)
+            else:
+                deltas.append(delta)
+    return deltas if decoder.done else [*deltas, *decoder.end()]
+
+
+@pytest.mark.requirement("responses-upstream:text", "responses-upstream:usage")
+def test_text_thinking_and_refusals():
+    thought = {"type": "response.reasoning_text.delta", "output_index": 0, "content_index": 0, "delta": "hm"}
+    renamed = {**thought, "type": "response.reasoning.delta", "delta": ", so"}
+    refusal = {"type": "response.refusal.delta", "output_index": 1, "content_index": 1, "delta": "no"}
+    deltas = read(CREATED, thought, renamed, text("A", 1), text("b", 1), refusal, end())
+    assert deltas == [
+        ReasoningDelta("hm, so"), TextDelta("A"), TextDelta("b"), RefusalDelta("no"), Stop("stop", USED)
+    ]  # fmt: skip
+
+
+@pytest.mark.requirement("responses-upstream:text")
+def test_what_came_in_no_delta_comes_with_its_item_or_with_the_end():
+    message = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello"}]}
+    assert read(CREATED, done(0, **message), end()) == [TextDelta("Hello"), Stop("stop", USED)]
+    assert read(CREATED, text("He"), end(output=[message])) == [TextDelta("He"), TextDelta("llo"), Stop("stop", USED)]
+    whole = {"object": "response", "status": "completed", "output": [message], "usage": USAGE}
+    assert read(whole) == [TextDelta("Hello"), Stop("stop", USED)]
+    unknown = {"type": "response.from.the.future", "output_index": 7}
+    assert read(CREATED, unknown, text("Hello"), end(), "[DONE]") == [TextDelta("Hello"), Stop("stop", USED)]
+
+
+@pytest.mark.requirement("responses-upstream:calls")
+def test_calls_are_told_one_after_another():
+    tools = {"f": False, "shout": True}
+    events = [
+        CREATED,
+        added(0, type="function_call", call_id="c1", name="f", arguments=""),
+        added(1, type="function_call", call_id="c2", name="f", arguments=""),
+        arguments(1, '{"n":'),
+        arguments(0, '{"n":1'),
+        text("beside", 2),
+        arguments(1, "2}"),
+        arguments(0, "}"),
+        done(0, type="function_call", call_id="c1", name="f", arguments='{"n":1}'),
+        done(1, type="function_call", call_id="c2", name="f", arguments='{"n":2}'),
+        end(),
+    ]
+    told = read(*events, tools=tools)
+    first, second = ToolCallDelta('{"n":1}'), ToolCallDelta('{"n":2}')
+    start, stop = ToolCallStart("f"), Stop("stop", USED)
+    assert told == [start, first, start, second, TextDelta("beside"), stop]
+    assert read(*events, tools=tools, one_call=True) == [start, first, TextDelta("beside"), stop]
+    assert read(CREATED, done(0, type="function_call", call_id="c", name="f"), end(), tools=tools) == [
+        start, ToolCallDelta("{}"), stop
+    ]  # fmt: skip
+
+
+@pytest.mark.requirement("responses-upstream:calls")
+def test_custom_calls_come_as_they_are_or_out_of_a_function():
+    tools = {"shout": True}
+    start, stop = ToolCallStart("shout", custom=True), Stop("stop", USED)
+    item = {"type": "custom_tool_call", "call_id": "c", "name": "shout", "input": ""}
+    pieces = [
+        {"type": "response.custom_tool_call_input.delta", "output_index": 0, "delta": delta} for delta in ("H", "O")
+    ]
+    came = [CREATED, added(0, **item), *pieces, done(0, **{**item, "input": "HO"}), text("x", 1), end()]
+    assert read(*came, tools=tools) == [start, ToolCallDelta("HO"), TextDelta("x"), stop]
+    shown = done(0, type="function_call", call_id="c", name="shout", arguments='{"input":"HO"}')
+    assert read(CREATED, shown, end(), tools=tools) == [start, ToolCallDelta("HO"), stop]
+
+
+@pytest.mark.requirement("responses-upstream:end", "responses-upstream:usage")
+def test_each_end_is_what_it_is():
+    def stopped(**details: Any) -> Any:
+        return read(CREATED, text("A"), end("incomplete", **details))[-1]
+
+    assert stopped(incomplete_details={"reason": "max_output_tokens"}) == Stop("length", USED)
+    assert stopped(incomplete_details={"reason": "content_filter"}) == Stop("content_filter", USED)
+    assert stopped() == Stop("length", USED)
+    estimate = read(CREATED, text("A"), text("b"), end(usage=None))[-1]
+    assert estimate == Stop("stop", TokenUsage(5, 2))
+    half = added(0, type="function_call", call_id="c", name="f", arguments="")
+    cut = read(CREATED, half, arguments(0, '{"n'), end("incomplete"), tools={"f": False})
+    assert cut == [ToolCallStart("f"), ToolCallDelta('{"n'), Stop("length", USED)]
+    assert read(CREATED, text("A"), "[DONE]")[-1] == Stop("stop", TokenUsage(5, 1))
+
+
+@pytest.mark.requirement("responses-upstream:error")
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "error", "code": "rate_limit_exceeded", "message": "no"},
+        {"type": "error", "error": {"code": "rate_limit_exceeded", "message": "no"}},
+        {"type": "response.error", "error": {"code": "rate_limit_exceeded", "message": "no"}},
+        {"error": {"code": "rate_limit_exceeded", "message": "no"}},
+        end("failed", error={"code": "rate_limit_exceeded", "message": "no"}),
+        {"object": "response", "status": "failed", "error": {"code": "rate_limit_exceeded", "message": "no"}},
+    ],
+)
+def test_errors_of_every_shape_are_errors(event: dict[str, Any]):
+    with pytest.raises(EngineError) as raised:
+        read(CREATED, text("A"), event)
+    assert (raised.value.code, raised.value.message) == ("rate_limit_exceeded", "The upstream failed: no")
+
+
+@pytest.mark.requirement("responses-upstream:error")
+def test_what_is_no_end_and_no_event_is_an_error():
+    for events, kind, code in (
+        ([CREATED, text("A")], UpstreamLostError, "upstream_lost"),
+        (["[DONE]"], UpstreamLostError, "upstream_lost"),
+        (["<html>"], EngineError, "upstream_invalid"),
+        ([{"object": "response", "status": "in_progress", "output": []}], EngineError, "upstream_invalid"),
+        (
+            [CREATED, {"type": "response.incomplete", "response": {"status": "cancelled"}}],
+            EngineError,
+            "upstream_error",
+        ),
+        ([CREATED, arguments(0, "{}"), end()], EngineError, "invalid_tool_call"),
+    ):
+        with pytest.raises(kind) as raised:
+            read(*events)
+        assert raised.value.code == code, events
+
+
+@pytest.mark.requirement("responses-upstream:logprobs")
+def test_log_probabilities_go_with_their_text():
+    entry = {"token": "A", "logprob": -0.5, "top_logprobs": []}
+    came = {**text("A"), "logprobs": [entry]}
+    assert read(CREATED, came, end(), logprobs=True)[0] == TextDelta("A", [Logprob("A", [65], -0.5, [])])
+    assert read(CREATED, came, end())[0] == TextDelta("A")
