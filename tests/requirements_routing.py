@@ -28,6 +28,11 @@ ROUTING: tuple[Requirement, ...] = (
     R("routing:meet", "issue 5, section 3", "A replicated model does what all of its replicas do."),
     R("routing:ready", "issue 5, section 3", "A replicated model is ready as long as one of its replicas is."),
     R(
+        "routing:keys",
+        "upstreams.md, section 6",
+        "A history is known by its cache key, its conversation, the first response of its chain, or what it begins with.",
+    ),
+    R(
         "routing:hints",
         "upstreams.md, section 6",
         "An upstream is told of a turn's history in its own terms, by a hash that says nothing of its client.",
