@@ -6,14 +6,14 @@ import asyncio
 import contextlib
 import os
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
-from antiphon.engines.base import RESTART_PATIENCE, Capabilities, Engine, EventHook, PreparedTurn, Sampled, Token
+from antiphon.engines.base import Capabilities, Engine, EventHook, PreparedTurn, Sampled, Token
 from antiphon.engines.checks.checker import Checker
 from antiphon.engines.checks.judge import Judge
 from antiphon.engines.llamacpp import template
@@ -54,8 +54,6 @@ from antiphon.protocol.completions import RawPrompt
 from antiphon.settings import Settings
 
 __all__ = ["LlamaCppEngine", "LlamaTurn"]
-
-T = TypeVar("T")
 
 _FORMATS = frozenset({"text", "json_object", "json_schema"})
 _TEXT = frozenset({"text"})
@@ -220,7 +218,7 @@ class LlamaCppEngine(Engine):
         Where the child dies over it, the prompt waits for the next one; a second death is an error, since the prompt
         itself may be what kills it.
         """
-        return await self._outliving(lambda: self._prepare(prompt))
+        return await self._supervisor.outliving(lambda: self._prepare(prompt))
 
     async def prepare_text(self, prompt: RawPrompt, sampling: Sampling, max_tokens: int) -> LlamaTurn:
         """Tokenize and check a prompt that no template is put around; see `Engine.prepare_text` for what it raises."""
@@ -229,7 +227,7 @@ class LlamaCppEngine(Engine):
             await check_biases(self._client_now(), sampling)
             return await raw_tokens(self._client_now(), self._loaded(), prompt)
 
-        tokens = await self._outliving(checked)
+        tokens = await self._supervisor.outliving(checked)
         room = self._loaded().context_length - len(tokens)
         if room < 1:
             raise ContextOverflowError(len(tokens), self._loaded().context_length)
@@ -240,32 +238,13 @@ class LlamaCppEngine(Engine):
 
     async def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[Token]:
         """The tokens of a text; see `Engine.tokenize`."""
-        return await self._outliving(
+        return await self._supervisor.outliving(
             lambda: tokenized(self._client_now(), text, add_special=add_special, parse_special=parse_special)
         )
 
     async def detokenize(self, tokens: Sequence[int]) -> str:
         """The text of tokens; see `Engine.detokenize`."""
-        return await self._outliving(lambda: detokenized(self._client_now(), tokens))
-
-    async def _outliving(self, work: Callable[[], Awaitable[T]]) -> T:
-        """The result of work before anything is generated, which is done once more where the child dies over it.
-
-        Raises:
-            EngineUnavailableError: it died again, or was not started again in time.
-        """
-        child = self._supervisor.require()
-        try:
-            return await work()
-        except ChildDiedError:
-            await self._supervisor.ended(child)
-        try:
-            if await self.wait_ready(RESTART_PATIENCE):
-                return await work()
-        except ChildDiedError:
-            pass
-        # Nothing has been generated: the caller can simply try again.
-        raise EngineUnavailableError("The engine died and is being restarted; try again.")
+        return await self._supervisor.outliving(lambda: detokenized(self._client_now(), tokens))
 
     async def _prepare(self, prompt: Prompt) -> LlamaTurn:
         context = self._loaded().context_length

@@ -1,7 +1,6 @@
-"""One child process, and the supervisor that keeps one alive.
+"""One life of the child process of a GGUF model, and the supervisor that keeps one alive.
 
-The child is told what to do by one line of JSON and lives as long as the pipe to it: when this process dies, however
-it dies, the child goes too.
+The child is told what to do by one line of JSON, and answers over a socket.
 """
 
 from __future__ import annotations
@@ -10,14 +9,14 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from antiphon.child_process import engine_environment
+from antiphon.engines import supervisor
 from antiphon.engines.base import RESTART_PATIENCE
 from antiphon.engines.llamacpp.client import ChildDiedError, answers
 from antiphon.engines.llamacpp.diagnosis import explain_death, explain_failure
@@ -28,12 +27,6 @@ from antiphon.errors import ConfigurationError, EngineUnavailableError
 __all__ = ["Child", "ChildConfig", "LoadError", "Supervisor"]
 
 T = TypeVar("T")
-
-_STDERR_TAIL = 16 * 1024
-_FIRST_BACKOFF = 0.1
-_LONGEST_BACKOFF = 10.0
-_HEALTHY_SECONDS = 60.0
-_LAST_WORDS_SECONDS = 5.0
 
 
 class ChildConfig(Struct, frozen=True):
@@ -69,16 +62,13 @@ class LoadError(ConfigurationError):
         self.status = status
 
 
-class Child:
+class Child(supervisor.OneLife):
     """One life of the child process."""
 
     def __init__(self, process: asyncio.subprocess.Process, config: ChildConfig) -> None:
-        self._process = process
-        self._tail = bytearray()
+        super().__init__(process)
         self._memory_kills = memory_kills()
-        self._stopped: str | None = None
         self.config = config
-        self._drains = [asyncio.create_task(self._drain_stderr())]
 
     @classmethod
     async def start(cls, config: ChildConfig, timeout: float) -> Child:  # noqa: ASYNC109 - one limit over several waits
@@ -87,18 +77,9 @@ class Child:
         Raises:
             LoadError: it does not load; the message is the reason alone, in plain words.
         """
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-P",  # a file of the working directory must not shadow a module
-            "-m",
-            "antiphon.engines.llamacpp.child",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=engine_environment(),
-            start_new_session=True,  # Ctrl-C is for the server, which then closes the child
-        )
-        child = cls(process, config)
+        # With -P a file of the working directory does not shadow a module.
+        command = (sys.executable, "-P", "-m", "antiphon.engines.llamacpp.child")
+        child = cls(await supervisor.spawned(command), config)
         try:
             await child._load(timeout)
         except BaseException:
@@ -107,79 +88,33 @@ class Child:
         return child
 
     @property
-    def pid(self) -> int:
-        """The process id."""
-        return self._process.pid
-
-    @property
-    def exit_status(self) -> int | None:
-        """The exit status, negative for a signal; None while it runs."""
-        return self._process.returncode
-
-    @property
-    def stderr(self) -> str:
-        """The last that it wrote to standard error."""
-        return self._tail.decode(errors="replace")
-
-    @property
     def end(self) -> str:
         """How it ended, in plain words."""
-        return explain_death(self.stderr, self.exit_status, stopped=self._stopped, out_of_memory=self._out_of_memory())
-
-    async def wait(self) -> int:
-        """Wait for its end; the result is the exit status."""
-        return await self._process.wait()
-
-    def kill(self, reason: str) -> None:
-        """Kill it at once; the reason is for the log."""
-        if self.exit_status is None:
-            self._stopped = self._stopped or reason
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+        return explain_death(self.stderr, self.exit_status, stopped=self.stopped, out_of_memory=self._out_of_memory())
 
     async def stop(self) -> None:
         """End it and free what belongs to it."""
-        self.kill("it was closed")
-        await self._process.wait()
-        await self._read_to_the_end()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        await super().stop()
         await asyncio.to_thread(Path(self.config.socket).unlink, missing_ok=True)
 
     async def _load(self, timeout: float) -> None:  # noqa: ASYNC109
-        stdin, stdout = self._process.stdin, self._process.stdout
-        if stdin is None or stdout is None:
-            raise RuntimeError("the child has no pipes")
         try:
             async with asyncio.timeout(timeout):
                 with contextlib.suppress(ConnectionError):
-                    stdin.write(msgspec.json.encode(self.config) + b"\n")
-                    await stdin.drain()
-                if await _reads_ready(stdout):
-                    self._drains.append(asyncio.create_task(_discard(stdout)))
+                    self.stdin.write(msgspec.json.encode(self.config) + b"\n")
+                    await self.stdin.drain()
+                if await _reads_ready(self.stdout):
+                    self.tasks.append(asyncio.create_task(_discard(self.stdout)))
                     return
-                status = await self._process.wait()
+                status = await self.wait()
         except TimeoutError:
             raise LoadError(f"it did not load within {timeout:g} seconds", None) from None
-        await self._read_to_the_end()
+        await self.read_to_the_end()
         raise LoadError(explain_failure(self.stderr, status, out_of_memory=self._out_of_memory()), status)
 
     def _out_of_memory(self) -> bool:
         before, now = self._memory_kills, memory_kills()
         return before is not None and now is not None and now > before
-
-    async def _read_to_the_end(self) -> None:
-        # Its pipes end with it, unless a process that it started has them too.
-        _, unfinished = await asyncio.wait(self._drains, timeout=_LAST_WORDS_SECONDS)
-        for task in unfinished:
-            task.cancel()
-        await asyncio.gather(*self._drains, return_exceptions=True)
-
-    async def _drain_stderr(self) -> None:
-        stream = self._process.stderr
-        while stream is not None and (data := await stream.read(4096)):
-            self._tail += data
-            del self._tail[:-_STDERR_TAIL]
 
 
 async def _reads_ready(stream: asyncio.StreamReader) -> bool:
@@ -200,8 +135,8 @@ async def _discard(stream: asyncio.StreamReader) -> None:
         pass
 
 
-class Supervisor:
-    """Keeps one child running: it starts the first one, and another with growing pauses when one dies.
+class Supervisor(supervisor.Supervisor[Child]):
+    """Keeps one child running.
 
     `on_child` is given each one that has loaded its model, before anybody else is; a child that it fails over is
     stopped.
@@ -213,44 +148,13 @@ class Supervisor:
         *,
         load_timeout: float,
         on_child: Callable[[Child], Awaitable[None]],
-        on_event: Callable[[str, Mapping[str, Any]], None] | None = None,
+        on_event: supervisor.OnEvent | None = None,
     ) -> None:
+        super().__init__(on_event)
         self._config = config
         self._load_timeout = load_timeout
         self._on_child = on_child
-        self._on_event = on_event
         self._folder: PrivateFolder | None = None
-        self._child: Child | None = None
-        self._lives = 0
-        self._started = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self.restarts = 0
-
-    @property
-    def child(self) -> Child | None:
-        """The child that runs now, if one does."""
-        child = self._child
-        return child if child is not None and child.exit_status is None else None
-
-    def require(self) -> Child:
-        """The running child.
-
-        Raises:
-            EngineUnavailableError: none runs; another one is being started.
-        """
-        child = self.child
-        if child is None:
-            raise EngineUnavailableError("The model is being loaded; try again shortly.", retry_after=1.0)
-        return child
-
-    async def wait(self, timeout: float) -> Child | None:  # noqa: ASYNC109 - the caller has nothing else to bound
-        """The running child, after waiting for a restart for at most `timeout` seconds; None when there is none."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                while self.child is None and self._task is not None and not self._task.done():
-                    self._started.clear()
-                    await self._started.wait()
-        return self.child
 
     async def outliving(self, work: Callable[[], Awaitable[T]]) -> T:
         """The result of work that can be done again, which is done once more where the child dies over it.
@@ -293,14 +197,7 @@ class Supervisor:
         if self._folder is None:
             await asyncio.to_thread(remove_stale)
             self._folder = PrivateFolder()
-        child = await self._start_child()
-        self._task = asyncio.create_task(self._watch(child))
-        return child
-
-    def kill_child(self, reason: str) -> None:
-        """Kill the running child; another one is started."""
-        if self._child is not None:
-            self._child.kill(reason)
+        return await super().start()
 
     def configure(self, **changes: Any) -> None:
         """Change fields of the configuration that the next child gets."""
@@ -308,77 +205,29 @@ class Supervisor:
 
     async def restart(self) -> Child:
         """Stop the child and start another one, with what was configured since."""
-        await self._end()
+        await super().close()
         return await self.start()
 
     async def close(self) -> None:
         """End the child for good and remove its directory."""
-        await self._end()
+        await super().close()
         if self._folder is not None:
             self._folder.close()
             self._folder = None
 
-    async def _end(self) -> None:
-        task, self._task = self._task, None
-        self._started.set()
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        child, self._child = self._child, None
-        if child is not None:
-            await child.stop()
+    async def begin(self) -> Child:
+        """Start a child and wait until it has loaded its model, and `on_child` knows it.
 
-    async def _start_child(self) -> Child:
+        Raises:
+            LoadError: it does not load.
+        """
         assert self._folder is not None  # noqa: S101 - start() made it
-        self._lives += 1
         # A path of its own for each life: a socket file that a dead child left behind would refuse the bind.
-        socket = self._folder.path / f"{os.getpid()}-{self._lives}.sock"
-        config = msgspec.structs.replace(self._config, socket=str(socket))
-        self._emit("loading", life=self._lives)
-        child = await Child.start(config, self._load_timeout)
+        socket = self._folder.path / f"{os.getpid()}-{self.lives}.sock"
+        child = await Child.start(msgspec.structs.replace(self._config, socket=str(socket)), self._load_timeout)
         try:
             await self._on_child(child)
         except BaseException:
             await child.stop()
             raise
-        self._child = child
-        self._started.set()
-        self._emit("ready", pid=child.pid, life=self._lives)
         return child
-
-    async def _watch(self, child: Child) -> None:
-        clock = asyncio.get_running_loop().time
-        backoff = _FIRST_BACKOFF
-        while True:
-            began = clock()
-            status = await child.wait()
-            try:
-                await child.stop()
-            except Exception as error:  # noqa: BLE001 - whatever it is, the next child is started
-                _report("a dead child could not be tidied away", error)
-            self._emit("died", status=status, reason=child.end)
-            if clock() - began > _HEALTHY_SECONDS:
-                backoff = _FIRST_BACKOFF
-            while True:
-                await asyncio.sleep(backoff)
-                backoff = min(backoff * 2, _LONGEST_BACKOFF)
-                try:
-                    child = await self._start_child()
-                except Exception as error:  # noqa: BLE001 - without this task no child would ever be started again
-                    self._emit("restart_failed", reason=str(error) or type(error).__name__)
-                else:
-                    self.restarts += 1
-                    self._emit("restarted", restarts=self.restarts)
-                    break
-
-    def _emit(self, name: str, **fields: Any) -> None:
-        if self._on_event is None:
-            return
-        try:
-            self._on_event(name, fields)
-        except Exception as error:  # noqa: BLE001 - an observer must not end what it observes
-            _report(f"an observer of '{name}' failed", error)
-
-
-def _report(message: str, error: Exception) -> None:
-    asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
