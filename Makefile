@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup serve test heavy explore resume check bench bench-gateway faults scale codex dialects forced schemas templates florence instructor node-packages docs lock clean
+.PHONY: setup serve test heavy explore resume through-upstreams check bench bench-gateway faults scale codex dialects forced schemas templates florence instructor node-packages docs lock clean
 
 setup: $(STAMP)
 	@$(BIN)/antiphon models pull smollm2 --quiet-if-present
@@ -55,6 +55,11 @@ $(VENV)/relay/.installed:
 	$(VENV)/relay/bin/python -m pip install --quiet --disable-pip-version-check codex-relay==0.5.8 \
 		|| { echo "make bench-gateway: codex-relay could not be installed; it stands beside us." >&2; exit 1; }
 	@touch $@
+
+# The suites of public clients through another server whose model this one's is (about 3 minutes).
+through-upstreams: setup
+	for engine in chat responses; do ANTIPHON_TEST_UPSTREAM=$$engine timeout 900 $(BIN)/python -m pytest -rs \
+		tests/clients --ignore-glob='tests/clients/test_real_*' $(ARGS) || exit 1; done
 
 # Kills of servers in mixed traffic: 200 over SQLite, then 60 over PostgreSQL with two replicas (about 25 minutes).
 faults: setup

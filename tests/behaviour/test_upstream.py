@@ -151,6 +151,7 @@ async def test_every_fault_of_an_upstream_is_a_failed_response_that_is_stored(fa
         (401, "authentication_error", "upstream_unauthorized"),
         (429, "rate_limit_error", "rate_limit_exceeded"),
         (500, "server_error", "upstream_error"),
+        (503, "server_error", "upstream_lost"),
     ],
 )
 async def test_who_waits_for_the_whole_answer_gets_the_status_of_an_upstream_that_refuses(
@@ -165,7 +166,12 @@ async def test_who_waits_for_the_whole_answer_gets_the_status_of_an_upstream_tha
     async with serving(fake) as app:
         body: dict[str, Any] = {"model": "scripted", "input": "Hi"}
         said = [{"role": "user", "content": "Hi"}]
-        for path, sent in (("/responses", body), ("/chat/completions", {"model": "scripted", "messages": said})):
+        chat = {"model": "scripted", "messages": said}
+        for path, sent in (
+            ("/responses", body),
+            ("/chat/completions", chat),
+            ("/chat/completions", {**chat, "stream": True}),
+        ):
             answer = await app.client.post(path, json=sent)
             assert answer.status_code == status
             error = answer.json()["error"]

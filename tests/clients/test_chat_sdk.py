@@ -18,9 +18,11 @@ from pydantic import BaseModel
 from clients.conftest import Target
 from clients.strict import Recorder
 from support import tiny_bert
-from support.fronted import scripted_model
+from support.fronted import own_model, scripted_model
 
 requirement = pytest.mark.requirement
+
+TEXT = "it answers conversations only"
 
 WEATHER: Any = {
     "type": "function",
@@ -298,11 +300,18 @@ async def test_the_async_client_does_the_same(async_target: tuple[openai.AsyncOp
     assert whole.choices[0].message.content
     stream = await client.chat.completions.create(model=model, messages=said("Hi."), max_tokens=4, stream=True)
     assert "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+
+
+@requirement("client:completions")
+@own_model(TEXT)
+async def test_the_async_client_goes_on_with_text(async_target: tuple[openai.AsyncOpenAI, str]) -> None:
+    client, model = async_target
     text = await client.completions.create(model=model, prompt="Once upon", max_tokens=4)
     assert text.choices[0].text
 
 
 @requirement("client:completions")
+@own_model(TEXT)
 def test_text_goes_on_whole_and_streamed(target: Target) -> None:
     asked: Any = {"model": target.model, "prompt": "!COUNT 9", "max_tokens": 5, "temperature": 0}
     whole = target.client.completions.create(**asked)

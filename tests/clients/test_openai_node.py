@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.fronted import scripted_model
+from support.fronted import UPSTREAM, scripted_model
 
 NODE = Path(__file__).parent / "node"
 REQUIRED = "ANTIPHON_REQUIRE_NODE"
@@ -30,7 +30,7 @@ def node() -> str:
 @pytest.mark.requirement("clients:openai-node")
 def test_every_flow_of_the_node_sdk_works(node: str, tmp_path: Path):
     with scripted_model(["--store", str(tmp_path / "state.db")]) as server:
-        environment = {**os.environ, "BASE": server.base_url}
+        environment = {**os.environ, "BASE": server.base_url, "ESTIMATES": "" if UPSTREAM is None else "1"}
         command = [node, "openai_flows.mjs"]
         done = subprocess.run(
             command, cwd=NODE, env=environment, capture_output=True, text=True, timeout=60, check=False

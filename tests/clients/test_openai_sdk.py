@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from clients.conftest import Target
 from clients.strict import Recorder, strict_events
-from support.fronted import scripted_model
+from support.fronted import UPSTREAM, own_model, scripted_model
 from support.server import RunningServer
 
 requirement = pytest.mark.requirement
@@ -366,6 +366,7 @@ def test_items_that_the_sdk_sends_again_keep_their_ids(scripted: Target) -> None
 
 
 @requirement("client:openai:items")
+@own_model("the images that it is shown are brought by this server, and one of these is not there")
 def test_every_kind_of_item_is_listed_as_the_type_that_the_package_has_for_it(scripted: Target) -> None:
     image: Any = {"type": "input_image", "image_url": "data:image/png;base64,AA==", "detail": "auto"}
     text: Any = {"type": "input_text", "text": "words"}
@@ -471,14 +472,16 @@ def test_every_tool_choice_is_kept(scripted: Target, choice: Any, called: str | 
         ("!ERR503", openai.InternalServerError, "server_error", "service_unavailable"),
     ],
 )
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("stream", [False, pytest.param(True, marks=own_model("a stream begins before its answer"))])
 def test_each_error_is_the_class_that_the_package_has_for_it(
     scripted: Target, directive: str, kind: type[openai.APIStatusError], type_: str, code: str | None, stream: bool
 ) -> None:
     with pytest.raises(kind) as caught:
         scripted.responses.create(model="scripted", input=directive, stream=stream)
     assert type(caught.value) is kind
-    assert (caught.value.type, caught.value.code) == (type_, code)
+    assert caught.value.type == type_
+    # Of a model that runs elsewhere the code says that it is another server's word.
+    assert caught.value.code == code or (UPSTREAM is not None and str(caught.value.code).startswith("upstream_"))
     assert caught.value.request_id
 
 

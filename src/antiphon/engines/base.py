@@ -129,6 +129,9 @@ class Engine(ABC):
     routed: bool = False
     """Whether it makes use of the `affinity` of prompts."""
 
+    declines: bool = False
+    """Whether it may say only while it generates that it does not take a turn, as what runs elsewhere does."""
+
     continues: bool = False
     """Whether another engine of the same fingerprint can go on with a turn that this one lost, from its `sampled`."""
 

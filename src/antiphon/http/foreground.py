@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Protocol
 
-from antiphon.errors import APIError
+from antiphon.errors import APIError, EngineError
 from antiphon.http.exchange import Exchange
 from antiphon.http.leaving import ClientWatch
 from antiphon.http.stream import stream_live
@@ -41,10 +42,13 @@ async def answer(
     """Send the whole answer, or its events; what runs in `task` ends when the client leaves, unless it `stays`.
 
     Raises:
-        APIError: there is no whole answer.
+        APIError: there is no whole answer, or no stream since nothing was generated.
     """
     watch = None if stays else ClientWatch(exchange, run.leave)
     try:
+        if stream and not run.live.published:
+            await _first_event(run.live, keep_alive_seconds)
+            stream = not (isinstance(run.refused, EngineError) and run.refused.refused)
         if stream:
             await stream_live(exchange, run.live, keep_alive_seconds)
         await asyncio.shield(task)
@@ -59,3 +63,11 @@ async def answer(
         if run.refused is not None:
             raise run.refused
         await exchange.reply(run.body())
+
+
+async def _first_event(live: LiveLog, seconds: float) -> None:
+    """Wait for what is published first, or for its end, but for no longer than a stream may be silent."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while not (live.published or live.closed):
+                await live.wait()

@@ -72,7 +72,8 @@ class CompletionRun:
         self._first = True
         self._started_at = time.monotonic()
         service.observer.response_started(engine.name)
-        self.live.publish()
+        if not engine.declines:
+            self.live.publish()
 
     def body(self) -> bytes:
         """The JSON of the whole answer, once all turns have ended."""

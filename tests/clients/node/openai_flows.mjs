@@ -115,7 +115,9 @@ const flows = {
   async inputTokens() {
     const counted = await client.responses.inputTokens.count({ model, input: "how many are these?" });
     const response = await client.responses.create({ model, input: "how many are these?" });
-    assert.equal(counted.input_tokens, response.usage.input_tokens);
+    // Of a model that runs elsewhere the server only estimates what its prompt has of tokens.
+    if (process.env.ESTIMATES) assert.ok(counted.input_tokens > 0);
+    else assert.equal(counted.input_tokens, response.usage.input_tokens);
   },
   async errors() {
     const kinds = { 400: OpenAI.BadRequestError, 401: OpenAI.AuthenticationError, 429: OpenAI.RateLimitError };

@@ -88,6 +88,11 @@ class ReplicatedEngine(Engine):
         return any(engine.keeps_prefixes for engine in self.engines)
 
     @property
+    def declines(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether one of them may decline a turn while it generates."""
+        return any(engine.declines for engine in self.engines)
+
+    @property
     def continues(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Whether they can go on with each other's turns."""
         return all(engine.continues for engine in self.engines)

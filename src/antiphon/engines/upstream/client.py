@@ -40,6 +40,7 @@ _GONE: Final = frozenset({502, 503, 504})
 """What a proxy answers where what it stands for is not there."""
 
 _REFUSED: Final = frozenset({400, 422})
+_BUSY: Final = 503
 _MISSING: Final = 404
 _TYPES: Final = {401: "authentication_error", 403: "permission_error", 409: "conflict_error", 429: "rate_limit_error"}
 _MOST_RETRY_SECONDS: Final = 3_600.0
@@ -233,7 +234,7 @@ async def _bounded(response: aiohttp.ClientResponse, most: int) -> bytes:
 def _refusal(status: int, body: bytes, headers: Mapping[str, str]) -> EngineError:
     """The error for an answer that is none; who waits for the whole answer gets its status too."""
     fault = _fault(status, body)
-    if status >= 400 and not isinstance(fault, UpstreamLostError):
+    if status >= 400 and status not in _GONE - {_BUSY}:
         fault.refused, fault.http_status = True, status
         fault.type = _TYPES.get(status, "invalid_request_error" if status < 500 else fault.type)
         fault.retry_after = _retry_seconds(headers)

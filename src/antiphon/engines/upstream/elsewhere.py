@@ -36,6 +36,7 @@ class ElsewhereEngine(Engine):
     """
 
     routed = True
+    declines = True
     not_ready = "The upstream of this model does not answer. Please try again later."
 
     def __init__(
