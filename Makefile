@@ -26,7 +26,8 @@ heavy: setup
 	ANTIPHON_HEAVY=1 $(BIN)/python -m pytest tests/unit/engines tests/behaviour/test_dialect_chains.py \
 		tests/clients/test_real_forced.py tests/clients/test_real_libraries.py tests/clients/test_real_upstream.py \
 		tests/unit/prompt/test_dialect_splits.py tests/unit/test_bench_real.py \
-		tests/faults/test_driver_cuts.py tests/faults/test_driver_killed.py $(ARGS)
+		tests/faults/test_driver_cuts.py tests/faults/test_driver_killed.py \
+		tests/faults/test_replica_routing.py $(ARGS)
 
 # Every property over other random examples than those of the gate (about 10 minutes; each run tries others).
 explore: setup
