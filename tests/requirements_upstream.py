@@ -66,6 +66,11 @@ UPSTREAMS: tuple[Requirement, ...] = (
     R("upstream:declared", "issue 4, section 3", "Schemas and grammars that nothing could be checked by are a 400."),
     R("upstream:context", "M8", "A prompt that is longer than the context, as well as can be told, is a 400."),
     R("upstream:whole", "issue 5, section 2", "An upstream that answers without streaming is understood."),
+    R(
+        "upstream:wires",
+        "engineering C1",
+        "Only a connection whose answer came to its end serves again; a bad answer, or none, is told as what it is.",
+    ),
     R("upstream:pool", "engineering C1", "A connection whose stream has ended is used again, within a bounded pool."),
     R(
         "upstream:media",

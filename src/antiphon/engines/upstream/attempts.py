@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Final, TypeAlias
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from typing import Final, Protocol, Self
 
 import msgspec
 
@@ -27,8 +27,21 @@ from antiphon.prompt.prompt import Prompt
 
 __all__ = ["LAST_ATTEMPT", "Deltas", "arranged", "checked", "connected"]
 
-Deltas: TypeAlias = AsyncGenerator[Sequence[Delta]]
-"""The deltas of a turn, in lists of what came together."""
+
+class Deltas(Protocol):
+    """The deltas of a turn, in lists of what came together.
+
+    Most of these are no generators: one costs several times as much, and every delta passes through several.
+    """
+
+    def __aiter__(self) -> AsyncIterator[Sequence[Delta]]: ...
+
+    def __anext__(self) -> Awaitable[Sequence[Delta]]: ...
+
+    def aclose(self) -> Awaitable[None]:
+        """End what they come from."""
+        ...
+
 
 LAST_ATTEMPT: Final = 1
 """The number of the second, and last, attempt."""
@@ -64,7 +77,9 @@ class _Holder:
         return kept
 
 
-async def checked(standard: Prompt, hold: Hold, judge: Judge, ask: Callable[[int], Deltas]) -> Deltas:
+async def checked(
+    standard: Prompt, hold: Hold, judge: Judge, ask: Callable[[int], Deltas]
+) -> AsyncGenerator[Sequence[Delta]]:
     """The deltas of a turn (rules 2 and 4); `ask` gives those of an attempt, `standard` is what they are checked by.
 
     Raises:
@@ -95,48 +110,87 @@ async def checked(standard: Prompt, hold: Hold, judge: Judge, ask: Callable[[int
             raise fault
 
 
-async def arranged(prompt: Prompt, ask: Callable[[Prompt], Deltas]) -> Deltas:
+class _Tries:
+    """Deltas of one stream after another, until one comes to its end."""
+
+    def __init__(self) -> None:
+        self._stream: Deltas | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def aclose(self) -> None:
+        """Close the stream that is open."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            await stream.aclose()
+
+
+class _Arranged(_Tries):
+    def __init__(self, prompt: Prompt, ask: Callable[[Prompt], Deltas]) -> None:
+        super().__init__()
+        self._prompt = prompt
+        self._ask = ask
+        self._left = iter(arrangements(prompt.messages))
+        self._first: UpstreamRefusedError | None = None
+
+    async def __anext__(self) -> Sequence[Delta]:
+        while True:
+            if self._stream is None:
+                messages = next(self._left, None)
+                if messages is None:
+                    raise self._first or StopAsyncIteration
+                self._stream = self._ask(msgspec.structs.replace(self._prompt, messages=messages))
+            try:
+                return await self._stream.__anext__()
+            except UpstreamRefusedError as error:
+                self._first = self._first or error
+                await self.aclose()
+
+
+class _Connected(_Tries):
+    def __init__(self, health: Health, ask: Callable[[], Deltas]) -> None:
+        super().__init__()
+        self._health = health
+        self._ask = ask
+        self._told = False
+        self._attempt = 0
+
+    async def __anext__(self) -> Sequence[Delta]:
+        while True:
+            if self._stream is None:
+                self._stream = self._ask()
+            try:
+                deltas = await self._stream.__anext__()
+            except UpstreamLostError:
+                await self.aclose()
+                self._health.failed()
+                if self._told or self._attempt == LAST_ATTEMPT:
+                    raise
+                self._attempt += 1
+                await asyncio.sleep(_PAUSE)
+            else:
+                if not deltas:
+                    continue
+                if not self._told:
+                    self._told = True
+                    self._health.succeeded()
+                return deltas
+
+
+def arranged(prompt: Prompt, ask: Callable[[Prompt], Deltas]) -> Deltas:
     """The deltas of one answer; a conversation that the upstream refuses is tried in its other arrangements (rule 3).
 
-    Raises:
+    Raises, while they are iterated:
         EngineError: the upstream failed, or takes none of them.
     """
-    first: UpstreamRefusedError | None = None
-    for messages in arrangements(prompt.messages):
-        try:
-            async with contextlib.aclosing(ask(msgspec.structs.replace(prompt, messages=messages))) as stream:
-                async for deltas in stream:
-                    yield deltas
-        except UpstreamRefusedError as error:
-            first = first or error
-        else:
-            return
-    if first is not None:
-        raise first
+    return _Arranged(prompt, ask)
 
 
-async def connected(health: Health, ask: Callable[[], Deltas]) -> Deltas:
+def connected(health: Health, ask: Callable[[], Deltas]) -> Deltas:
     """The deltas of one answer, of a second connection where the first one fails (rule 1); no list is empty.
 
-    Raises:
+    Raises, while they are iterated:
         EngineError: the upstream failed, or cannot be reached.
     """
-    attempt = 0
-    while True:
-        told = False
-        try:
-            async with contextlib.aclosing(ask()) as stream:
-                async for deltas in stream:
-                    if deltas:
-                        if not told:
-                            health.succeeded()
-                        told = True
-                        yield deltas
-        except UpstreamLostError:
-            health.failed()
-            if told or attempt == LAST_ATTEMPT:
-                raise
-        else:
-            return
-        attempt += 1
-        await asyncio.sleep(_PAUSE)
+    return _Connected(health, ask)

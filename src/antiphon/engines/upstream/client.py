@@ -8,31 +8,43 @@ connection whose stream has come to its end is used again.
 from __future__ import annotations
 
 import asyncio
-import errno
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from io import BytesIO
-from typing import Any, Final, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Self, cast
 
-import aiohttp
 import msgspec
 from msgspec import Struct
 
 from antiphon.engines.base import EngineLostError
 from antiphon.engines.upstream.wire import DONE_EVENT, Models, decode_models
+from antiphon.engines.upstream.wires import (
+    Answer,
+    ExhaustedError,
+    GarbledError,
+    SilentError,
+    UnreachableError,
+    UntrustedError,
+    WireError,
+    Wires,
+)
 from antiphon.engines.upstream.words import INVALID, UPSTREAM_ERROR, told_words, upstream_fault
 from antiphon.errors import EngineError
 from antiphon.protocol.json import encode
 from antiphon.protocol.sse import ServerSentEvent, SSEError, SSEParser
 
-__all__ = ["UpstreamClient", "UpstreamLostError", "UpstreamMissingError", "UpstreamRefusedError", "UpstreamTarget"]
+__all__ = [
+    "UpstreamClient",
+    "UpstreamEvents",
+    "UpstreamLostError",
+    "UpstreamMissingError",
+    "UpstreamRefusedError",
+    "UpstreamTarget",
+]
 
 _MOST_CONNECTIONS: Final = 512
 _MOST_EVENT: Final = 16 * 1024 * 1024
 _MOST_ANSWER: Final = 256 * 1024 * 1024
 _MOST_REFUSAL: Final = 64 * 1024
 _MOST_MODELS: Final = 4 * 1024 * 1024
-_MOST_LEAVING: Final = 64
-_DRAIN_SECONDS: Final = 1.0
 _KEPT_SECONDS: Final = 4.0
 """Seconds that a connection waits for its next use: servers of Python close theirs after five."""
 
@@ -44,7 +56,6 @@ _BUSY: Final = 503
 _MISSING: Final = 404
 _TYPES: Final = {401: "authentication_error", 403: "permission_error", 409: "conflict_error", 429: "rate_limit_error"}
 _MOST_RETRY_SECONDS: Final = 3_600.0
-_OURS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 class UpstreamTarget(Struct, frozen=True):
@@ -91,17 +102,19 @@ class UpstreamClient:
 
     def __init__(self, target: UpstreamTarget) -> None:
         self._target = target
-        self._session: aiohttp.ClientSession | None = None
-        self._leaving: set[asyncio.Task[None]] = set()
+        headers = {"content-type": "application/json", "accept": "text/event-stream, application/json"}
+        self._wires = Wires(
+            target.base_url,
+            {**headers, "accept-encoding": "identity", **target.credentials()},
+            most=_MOST_CONNECTIONS,
+            connect_timeout=target.connect_timeout,
+            idle_timeout=target.idle_timeout,
+            kept=_KEPT_SECONDS,
+        )
 
     async def close(self) -> None:
         """Close every connection."""
-        for task in self._leaving:
-            task.cancel()
-        await asyncio.gather(*self._leaving, return_exceptions=True)
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        await self._wires.close()
 
     async def models(self, seconds: float) -> Models | None:
         """What it says of its models; None where it does not answer within that time.
@@ -109,122 +122,123 @@ class UpstreamClient:
         Any answer that is no failure of the server is one: not every upstream has such a list.
         """
         try:
-            async with (
-                asyncio.timeout(seconds),
-                self._opened().get(self._target.url("/models"), allow_redirects=False) as response,
-            ):
-                if response.status >= 500:
-                    return None
-                body = await _bounded(response, _MOST_MODELS)
-                return decode_models(body) if response.status == 200 else Models()
+            async with asyncio.timeout(seconds):
+                answer = await self.ask("/models")
+                try:
+                    if answer.status >= 500:
+                        return None
+                    body = await _bounded(answer, _MOST_MODELS)
+                    return decode_models(body) if answer.status == 200 else Models()
+                finally:
+                    answer.leave()
         except EngineError:
             return Models()
-        except (aiohttp.ClientError, OSError, ValueError):
-            # A timeout is an OSError.
+        except (WireError, TimeoutError):
             return None
 
-    async def stream(
+    def stream(
         self, body: Mapping[str, Any] | None, path: str = "/chat/completions", headers: Mapping[str, str] | None = None
-    ) -> AsyncGenerator[Sequence[ServerSentEvent]]:
-        """The events of a streamed answer, in lists of what one read brought; without a body it is only looked up.
+    ) -> UpstreamEvents:
+        """The events of a streamed answer; without a body it is only looked up. They are to be closed in any case."""
+        return UpstreamEvents(self, body, path, headers or {})
 
-        An upstream that answers with the whole of it gives one event.
+    async def ask(
+        self, path: str, body: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        """The answer of the upstream to a request, to be left in any case.
 
         Raises:
-            UpstreamLostError: it cannot be reached, or breaks off.
-            UpstreamRefusedError: it does not take the request as it is.
-            UpstreamMissingError: it does not have what is looked up, or no such model.
-            EngineError: it refuses for another reason, is silent for too long, or what it sends is no stream of events.
+            WireError: there is none.
         """
-        response: aiohttp.ClientResponse | None = None
-        ended = False
-        try:
-            method, data = ("GET", None) if body is None else ("POST", BytesIO(encode(body)))
-            response = await self._opened().request(
-                method, self._target.url(path), data=data, headers=headers, allow_redirects=False
-            )
-            if response.status != 200:
-                raise _refusal(response.status, await _bounded(response, _MOST_REFUSAL), response.headers)
-            if response.content_type == "application/json":
-                whole = await _bounded(response, _MOST_EVENT)
-                yield [ServerSentEvent("message", whole.decode())]
-                return
-            parser, size = SSEParser(_MOST_EVENT), 0
-            async for data in response.content.iter_any():
-                size += len(data)
-                if size > _MOST_ANSWER:
-                    raise EngineError("The upstream sent more than an answer can be.", code=INVALID)
-                events = parser.feed(data)
-                if events:
-                    ended = events[-1].data == DONE_EVENT
-                    yield events
-        except (SSEError, UnicodeDecodeError):
-            raise EngineError("The upstream sent what is no stream of events.", code=INVALID) from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise self._broken(error) from None
-        finally:
-            if response is not None:
-                self._leave(response, ended=ended)
+        place = self._target.url(path).removeprefix(self._target.base_url)
+        method, data = ("GET", None) if body is None else ("POST", encode(body))
+        return await self._wires.ask(method, place, data, headers or {})
 
-    def _leave(self, response: aiohttp.ClientResponse, *, ended: bool) -> None:
-        """Close the connection, unless all events have come: then its end is waited for, so that it is used again."""
-        if not ended or response.content.at_eof() or len(self._leaving) >= _MOST_LEAVING:
-            response.close()
-            return
-        task = asyncio.create_task(_drained(response))
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
-
-    def _opened(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            headers = {"content-type": "application/json", "accept": "text/event-stream, application/json"}
-            headers |= self._target.credentials()
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=_MOST_CONNECTIONS, keepalive_timeout=_KEPT_SECONDS),
-                timeout=aiohttp.ClientTimeout(
-                    total=None, sock_connect=self._target.connect_timeout, sock_read=self._target.idle_timeout
-                ),
-                headers=headers,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                trust_env=False,
-            )
-        return self._session
-
-    def _broken(self, error: aiohttp.ClientError | OSError) -> EngineError:
+    def broken(self, error: WireError) -> EngineError:
         """What a call that had no whole answer tells of the upstream."""
-        if isinstance(error, aiohttp.ConnectionTimeoutError):
+        if isinstance(error, UnreachableError):
             return UpstreamLostError("The upstream cannot be reached.")
-        if isinstance(error, TimeoutError):
+        if isinstance(error, SilentError):
             return EngineError(
                 f"The upstream was silent for {self._target.idle_timeout:g} seconds.", code="upstream_timeout"
             )
-        if isinstance(error, OSError) and error.errno in _OURS:
+        if isinstance(error, ExhaustedError):
             return EngineError("The server has no connection left for the upstream.")
-        if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        if isinstance(error, UntrustedError):
             return EngineError("The certificate of the upstream is not valid for its name.", code=UPSTREAM_ERROR)
-        if isinstance(error, aiohttp.ClientConnectorError):
-            return UpstreamLostError("The upstream cannot be reached.")
-        if isinstance(error, aiohttp.ClientResponseError):
+        if isinstance(error, GarbledError):
             return EngineError("The upstream does not answer in HTTP.", code=INVALID)
         return UpstreamLostError("The upstream broke the connection off.")
 
 
-async def _drained(response: aiohttp.ClientResponse) -> None:
-    """Read what stands behind the last event, which is nothing; else close the connection."""
-    try:
-        async with asyncio.timeout(_DRAIN_SECONDS):
-            async for _ in response.content.iter_any():
-                pass
-    except (aiohttp.ClientError, OSError):
-        pass
-    finally:
-        # At its end it has gone back to the pool already.
-        response.close()
+class UpstreamEvents:
+    """The events of one answer, in lists of what one read brought; an answer that is not streamed is one event.
+
+    It is no generator, since one costs several times as much, and this is asked for every read.
+
+    Raises, while it is iterated:
+        UpstreamLostError: it cannot be reached, or breaks off.
+        UpstreamRefusedError: it does not take the request as it is.
+        UpstreamMissingError: it does not have what is looked up, or no such model.
+        EngineError: it refuses for another reason, is silent for too long, or what it sends is no stream of events.
+    """
+
+    def __init__(
+        self, client: UpstreamClient, body: Mapping[str, Any] | None, path: str, headers: Mapping[str, str]
+    ) -> None:
+        self._client = client
+        self._request = path, body, headers
+        self._answer: Answer | None = None
+        self._parser = SSEParser(_MOST_EVENT)
+        self._size = 0
+        self._ended = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Sequence[ServerSentEvent]:
+        try:
+            answer = self._answer or await self._ask()
+            if answer.content_type == "application/json":
+                return await self._whole(answer)
+            while data := await answer.read():
+                self._size += len(data)
+                if self._size > _MOST_ANSWER:
+                    raise EngineError("The upstream sent more than an answer can be.", code=INVALID)
+                events = self._parser.feed(data)
+                if events:
+                    self._ended = events[-1].data == DONE_EVENT
+                    return events
+        except WireError as error:
+            raise self._client.broken(error) from None
+        except (SSEError, UnicodeDecodeError):
+            raise EngineError("The upstream sent what is no stream of events.", code=INVALID) from None
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """Close the connection, unless all events have come: then its end is waited for, so that it is used again."""
+        if self._answer is not None:
+            self._answer.leave(ended=self._ended)
+
+    async def _ask(self) -> Answer:
+        answer = self._answer = await self._client.ask(*self._request)
+        if answer.status != 200:
+            raise _refusal(answer.status, await _bounded(answer, _MOST_REFUSAL), answer.headers)
+        if answer.headers.get("content-encoding", "identity") != "identity":
+            raise EngineError("The upstream answers in an encoding that it was not asked for.", code=INVALID)
+        return answer
+
+    async def _whole(self, answer: Answer) -> Sequence[ServerSentEvent]:
+        if self._ended:
+            raise StopAsyncIteration
+        whole = await _bounded(answer, _MOST_EVENT)
+        self._ended = True
+        return [ServerSentEvent("message", whole.decode())]
 
 
-async def _bounded(response: aiohttp.ClientResponse, most: int) -> bytes:
+async def _bounded(answer: Answer, most: int) -> bytes:
     body = bytearray()
-    async for data in response.content.iter_any():
+    while data := await answer.read():
         body += data
         if len(body) > most:
             raise EngineError("The upstream sent more than an answer can be.", code=INVALID)

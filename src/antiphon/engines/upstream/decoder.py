@@ -10,7 +10,7 @@ Rule 4: thinking is what comes under its own name, or between markers at the sta
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
 from msgspec import Struct
@@ -24,6 +24,7 @@ from antiphon.errors import EngineError
 from antiphon.machine.deltas import Delta, ReasoningDelta, RefusalDelta, Stop, TextDelta
 from antiphon.machine.reasoning import CLOSE_MARKER, OPEN_MARKER, ReasoningSplitter
 from antiphon.protocol.parts import Logprob, TopLogprob
+from antiphon.protocol.sse import ServerSentEvent
 
 __all__ = ["ChatDecoder", "Reading"]
 
@@ -79,6 +80,15 @@ class ChatDecoder:
     def finished(self) -> bool:
         """Whether the upstream has said how the turn ends; only usage may follow."""
         return self._finish is not None
+
+    def read(self, events: Sequence[ServerSentEvent], deltas: list[Delta]) -> None:
+        """Add the deltas of some events; those of the events before one at fault are added.
+
+        Raises:
+            EngineError: the upstream failed, or an event is no part of a chat completion.
+        """
+        for event in events:
+            deltas += self.feed(event.data, event.event)
 
     def feed(self, data: str, event: str = "message") -> list[Delta]:
         """The deltas of one event.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncGenerator, Sequence
 
 import msgspec
@@ -68,10 +67,8 @@ class ChatEngine(ElsewhereEngine):
         )
         return ChatTurn(prompt=prompt, input_tokens=tokens, constrained=True, reading=reading)
 
-    async def generate(self, turn: PreparedTurn) -> AsyncGenerator[Sequence[Delta]]:
+    def generate(self, turn: PreparedTurn) -> AsyncGenerator[Sequence[Delta]]:
         """The deltas of one turn; closing the generator closes the connection to the upstream."""
         if not isinstance(turn, ChatTurn):
             raise TypeError("the turn was not prepared by this engine")
-        async with contextlib.aclosing(generated(turn, self._upstream)) as stream:
-            async for deltas in stream:
-                yield deltas
+        return generated(turn, self._upstream)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from msgspec import Struct
 
@@ -44,61 +43,72 @@ class Upstream(Struct, frozen=True):
     model: str
 
 
-def generated(turn: ChatTurn, upstream: Upstream) -> Deltas:
+def generated(turn: ChatTurn, upstream: Upstream) -> AsyncGenerator[Sequence[Delta]]:
     """The deltas of a turn; closing the generator closes the connection. It raises what `checked` does."""
     headers = session_headers(turn.prompt, upstream.profile)
 
     def ask(attempt: int) -> Deltas:
         def arrangement(prompt: Prompt) -> Deltas:
             body = request_body(prompt, upstream.profile, upstream.model, attempt=attempt)
-            return connected(upstream.health, lambda: _read(body, headers, ChatDecoder(turn.reading), upstream))
+            return connected(upstream.health, lambda: _Read(body, headers, ChatDecoder(turn.reading), upstream))
 
         return arranged(turn.prompt, arrangement)
 
     return checked(judged(turn.prompt), held_back(turn.prompt, upstream.profile), upstream.judge, ask)
 
 
-async def _read(
-    body: Mapping[str, Any], headers: Mapping[str, str], decoder: ChatDecoder, upstream: Upstream
-) -> AsyncGenerator[Sequence[Delta]]:
+class _Read:
     """The deltas of one connection, up to the `Stop`."""
-    came = False
-    async with contextlib.aclosing(upstream.client.stream(body, headers=headers)) as stream:
-        while True:
-            try:
-                events = await _next(stream, decoder)
-            except UpstreamLostError:
-                if not decoder.finished:
-                    raise
-                events = None
-            if events is None:
-                break
-            came = True
-            deltas: list[Delta] = []
-            try:
-                for event in events:
-                    deltas += decoder.feed(event.data, event.event)
-            except EngineError:
-                # What came before the fault in the same read is told first.
-                if deltas:
-                    yield deltas
+
+    def __init__(
+        self, body: Mapping[str, Any], headers: Mapping[str, str], decoder: ChatDecoder, upstream: Upstream
+    ) -> None:
+        self._events = upstream.client.stream(body, headers=headers)
+        self._decoder = decoder
+        self._came = False
+        self._fault: EngineError | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Sequence[Delta]:
+        decoder = self._decoder
+        if self._fault is not None:
+            raise self._fault
+        if decoder.done:
+            raise StopAsyncIteration
+        try:
+            events = await (self._last() if decoder.finished else self._events.__anext__())
+        except StopAsyncIteration:
+            return self._end()
+        except UpstreamLostError:
+            if not decoder.finished:
                 raise
-            yield deltas
-            if decoder.done:
-                return
-    if not (came or decoder.finished):
-        raise UpstreamLostError("The upstream ended before it had answered.")
-    yield decoder.end()
+            return self._end()
+        self._came = True
+        deltas: list[Delta] = []
+        try:
+            decoder.read(events, deltas)
+        except EngineError as error:
+            if not deltas:
+                raise
+            # What came before the fault in the same read is told first.
+            self._fault = error
+        return deltas
 
+    async def aclose(self) -> None:
+        """Close the connection."""
+        await self._events.aclose()
 
-async def _next(
-    stream: AsyncGenerator[Sequence[ServerSentEvent]], decoder: ChatDecoder
-) -> Sequence[ServerSentEvent] | None:
-    """The events of the next read; None at the end of the stream, or where only usage could follow and does not."""
-    if not decoder.finished:
-        return await anext(stream, None)
-    try:
-        async with asyncio.timeout(_LINGER):
-            return await anext(stream, None)
-    except TimeoutError:
-        return None
+    def _end(self) -> Sequence[Delta]:
+        if not (self._came or self._decoder.finished):
+            raise UpstreamLostError("The upstream ended before it had answered.")
+        return self._decoder.end()
+
+    async def _last(self) -> Sequence[ServerSentEvent]:
+        """The events of the next read, where only usage can follow; they end where it does not come."""
+        try:
+            async with asyncio.timeout(_LINGER):
+                return await self._events.__anext__()
+        except TimeoutError:
+            raise StopAsyncIteration from None
