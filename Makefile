@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup serve test heavy explore resume through-upstreams check bench bench-gateway faults scale codex dialects forced schemas templates florence instructor node-packages docs lock clean
+.PHONY: setup serve test heavy explore resume through-upstreams check bench bench-gateway faults scale codex dialects forced schemas templates florence ray instructor cluster node-packages docs lock clean
 
 setup: $(STAMP)
 	@$(BIN)/antiphon models pull smollm2 --quiet-if-present
@@ -103,6 +103,19 @@ $(FLORENCE)/.installed: pyproject.toml
 		|| { echo "make florence: torch could not be installed; it needs a package index that has it." >&2; exit 1; }
 	@touch $@
 
+# A Ray cluster of three nodes with two servers and two engines, and what happens when nodes are killed (3 minutes).
+RAY := $(VENV)/ray
+ray: $(RAY)/.installed
+	PYTHONPATH=tests timeout 600 $(RAY)/bin/python -m ray_cluster $(ARGS)
+
+$(RAY)/.installed: pyproject.toml requirements.lock
+	$(PYTHON) -m venv $(RAY)
+	$(RAY)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(RAY)/bin/python -m pip install --quiet --disable-pip-version-check 'ray[serve]==2.60.0' \
+		|| { echo "make ray: Ray could not be installed; it needs a package index that has it." >&2; exit 1; }
+	$(RAY)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
 # instructor on the scripted and the default model, in an environment of its own: its pins are not ours (3 minutes).
 instructor: setup $(VENV)/instructor/.installed
 	$(BIN)/python -m tests.instructor_flows $(ARGS)
@@ -110,6 +123,16 @@ instructor: setup $(VENV)/instructor/.installed
 $(VENV)/instructor/.installed: tests/instructor_flows/requirements.txt
 	$(PYTHON) -m venv $(VENV)/instructor
 	$(VENV)/instructor/bin/python -m pip install --quiet --disable-pip-version-check -r tests/instructor_flows/requirements.txt
+	@touch $@
+
+# Replicas over PostgreSQL behind nginx and Caddy, with the files of deploy/, and what cannot run here rendered and
+# validated: the chart by Helm's library, units, rules. What is not installed is skipped and named (about 4 minutes).
+cluster: setup $(VENV)/cluster/.installed
+	ANTIPHON_CLUSTER=1 timeout 1200 $(BIN)/python -m pytest tests/cluster $(ARGS)
+
+$(VENV)/cluster/.installed: tests/cluster/requirements.txt
+	$(PYTHON) -m venv $(VENV)/cluster
+	$(VENV)/cluster/bin/python -m pip install --quiet --disable-pip-version-check -r tests/cluster/requirements.txt
 	@touch $@
 
 # What the tests of JavaScript clients need; without them those tests are skipped.

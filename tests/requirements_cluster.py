@@ -32,4 +32,14 @@ CLUSTER: tuple[Requirement, ...] = (
         "Proxies pass events on as they come, WebSockets too, and close idle connections first.",
     ),
     R("cluster:monitoring", "operations C3 11", "The dashboard and the alarms ask for what /metrics has."),
+    R(
+        "cluster:models",
+        "issue 5, part 4",
+        "Behind several replicas each chain stays on the server that has its prefix, and outlives it.",
+    ),
+    R(
+        "cluster:guide",
+        "issue 5, part 6",
+        "Every table of the guide is one that the server takes, and every file that it names is there.",
+    ),
 )

@@ -15,6 +15,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
+from antiphon.engines.registry import build_registry
 from antiphon.http.app import OPEN_PATHS
 from antiphon.http.server import FLUSH_SECONDS, KEEP_ALIVE_SECONDS
 from antiphon.http.telemetry import Telemetry
@@ -24,6 +25,7 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "helm" / "antiphon"
 COMPOSE = DEPLOY / "compose"
+GUIDE = ROOT / "docs" / "guide" / "cluster.md"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 
 VARIABLES = {name for field in FIELDS for name in field.environment}
@@ -236,3 +238,22 @@ def seconds(name: str, text: str) -> int:
     found = re.search(rf"^ *{name} (\d+)s;$", text, re.MULTILINE)
     assert found is not None
     return int(found[1])
+
+
+@pytest.mark.requirement("cluster:guide")
+def test_the_server_takes_every_table_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARE_KEY", "k")
+    blocks = re.findall(r"^```toml\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 5
+    config = tmp_path / "antiphon.toml"
+    for block in blocks:
+        config.write_text(block, encoding="utf-8")
+        registry = build_registry(load_settings(config=config, environment={}))
+        assert registry.names()[0] == "qwen"
+
+
+@pytest.mark.requirement("cluster:guide")
+def test_the_files_that_the_guide_names_are_there() -> None:
+    named = set(re.findall(r"`(deploy/[^`*\s]+)`", GUIDE.read_text(encoding="utf-8")))
+    assert len(named) >= 6
+    assert [name for name in named if not (ROOT / name).exists()] == []
