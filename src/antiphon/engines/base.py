@@ -29,6 +29,7 @@ __all__ = [
     "EngineLostError",
     "EventHook",
     "PreparedTurn",
+    "Replica",
     "Sampled",
     "Token",
 ]
@@ -62,8 +63,16 @@ EventHook = Callable[[str, str, Mapping[str, Any]], None]
 """Told of the model's name, what happened to its engine, and the fields of that.
 
 There are loading, ready, died, restarted, restart_failed, context_reduced, grammars_not_obeyed where the engine can
-enforce nothing, and unreachable and reachable of a model that runs elsewhere.
+enforce nothing, unreachable and reachable of a model that runs elsewhere, and moved and failed_over of one with
+replicas: the turn of a history went elsewhere than the one before it, and a turn was begun anew or gone on with.
 """
+
+
+class Replica(Struct, frozen=True):
+    """One of several engines behind one: whether it can be asked, and the turns that it has in flight."""
+
+    ready: bool
+    running: int
 
 
 class Sampled(Struct):
@@ -139,6 +148,11 @@ class Engine(ABC):
     def gate(self) -> Gate:
         """How many requests it generates at the same time, and whether any use it."""
         return Gate()
+
+    @property
+    def replicas(self) -> Sequence[Replica]:
+        """The engines behind this one, in the order of the settings; none where it is the only one."""
+        return ()
 
     @property
     @abstractmethod

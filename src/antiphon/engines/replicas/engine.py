@@ -23,6 +23,7 @@ from antiphon.engines.base import (
     EngineLostError,
     EventHook,
     PreparedTurn,
+    Replica,
     Token,
 )
 from antiphon.engines.replicas.placement import Placement
@@ -46,7 +47,8 @@ class ReplicatedEngine(Engine):
     """Serves one model on several engines that take each other's turns: of one class, and one profile of upstreams.
 
     `identities` tell them apart for ever, as their addresses do; they are shown nowhere. Without them it is their
-    numbers. `on_event` is told `moved` when a turn that an engine lost goes to another one.
+    numbers. `on_event` is told `moved` when the turn of a history goes elsewhere than the one before, and `failed_over`
+    when one that an engine lost does.
     """
 
     routed = True
@@ -72,6 +74,14 @@ class ReplicatedEngine(Engine):
     def ready(self) -> bool:
         """Whether one of them can generate now."""
         return any(engine.ready for engine in self.engines)
+
+    @property
+    def replicas(self) -> list[Replica]:
+        """The engines."""
+        return [
+            Replica(engine.ready, running)
+            for engine, running in zip(self.engines, self.placement.in_flight, strict=True)
+        ]
 
     @property
     def capabilities(self) -> Capabilities:
@@ -185,8 +195,7 @@ class ReplicatedEngine(Engine):
                 if not (began or self._able(lost)):
                     raise
                 suppressor = told.suppressor() if told is not None and began else None
-                if self._on_event is not None:
-                    self._on_event(self.name, "moved", {"replica": number})
+                self._tell("failed_over", number)
             else:
                 return
             finally:
@@ -206,8 +215,11 @@ class ReplicatedEngine(Engine):
             able = self._able(())
         if not able:
             raise EngineLostError(self.not_ready)
-        affinity = turn.prompt.affinity
-        return self.placement.take(affinity.key, able, again=affinity.again)
+        affinity, moves = turn.prompt.affinity, self.placement.moves
+        number = self.placement.take(affinity.key, able, again=affinity.again)
+        if self.placement.moves > moves:
+            self._tell("moved", number)
+        return number
 
     async def _ask(self, key: str, question: Callable[[Engine], Awaitable[T]]) -> T:
         """What one of them answers, the best one for the key first.
@@ -222,6 +234,10 @@ class ReplicatedEngine(Engine):
             except _LOST as error:
                 fault = error
         raise fault
+
+    def _tell(self, event: str, number: int) -> None:
+        if self._on_event is not None:
+            self._on_event(self.name, event, {"replica": number})
 
     def _able(self, lost: Sequence[int] | set[int]) -> list[int]:
         """The numbers of those that can be asked; where they share turns, only those of the same fingerprint."""
