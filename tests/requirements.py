@@ -18,6 +18,7 @@ from requirements_driver import ASK, DRIVER_CALLS, DRIVER_DECODE, DRIVER_ENCODE,
 from requirements_engines import FLORENCE, LOCAL_ENGINE, LOCAL_MEDIA, PROBE, SAMPLING, SCRIPTED_ENGINE, TEMPLATES
 from requirements_project import ATTACKS, COMMAND_LINE, KEYS, OUTBOUND, PROJECT
 from requirements_prompt import PROMPT, RULES, TOOLS
+from requirements_ray import RAY
 from requirements_registry import REGISTRY
 from requirements_responses_upstream import RESPONSES_UPSTREAMS
 from requirements_routing import ROUTING
@@ -81,6 +82,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *TEMPLATES,
     *LIBRARIES,
     *CLUSTER,
+    *RAY,
     *REGISTRY,
     *ROUTING,
 )

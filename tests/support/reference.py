@@ -77,6 +77,7 @@ HEADINGS: Mapping[str, str] = {
     "DRIVER_TOOLS": "The driver",
     "ASK": "The command line",
     "CLUSTER": "In a cluster",
+    "RAY": "On a Ray cluster",
     "REGISTRY": "The models of a server",
 }
 
@@ -113,6 +114,7 @@ EXAMPLES: Mapping[str, str] = {
     "Florence-2": "labels, boxes, corners and outlines in pixels, whatever the model generates",
     "The driver": "contexts to requests, answers and streams of any endpoint to one response, by rule",
     "In a cluster": "files for Compose, Kubernetes and systemd, a proxy before replicas, dashboards and alarms",
+    "On a Ray cluster": "an engine on another node, its loss in mid-stream, a replica's start and end, `deploy ray`",
     "Routing": "a history stays where its prefix is cached; bounded load; a lost replica's histories move once",
 }
 """What a reader may know an area by."""

@@ -10,6 +10,7 @@ from antiphon import __version__
 from antiphon.cli.ask import ask
 from antiphon.cli.chat import chat
 from antiphon.cli.db import db
+from antiphon.cli.deploy import deploy
 from antiphon.cli.doctor import doctor
 from antiphon.cli.keys import keys
 from antiphon.cli.models import models
@@ -66,6 +67,7 @@ cli.add_command(keys)
 cli.add_command(tenants)
 cli.add_command(prompts)
 cli.add_command(db)
+cli.add_command(deploy)
 
 
 def main() -> None:

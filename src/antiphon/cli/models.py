@@ -21,7 +21,8 @@ __all__ = ["can_ask", "ensure_models", "models", "models_wanted", "pull_model"]
 
 def models_wanted(settings: Settings) -> Sequence[str]:
     """The models that are to be served here, as they were named; without any, the default model."""
-    paths = (*(model.path for model in settings.models if model.path), *settings.model)
+    here = [model.path for model in settings.models if model.path and model.engine != "ray"]
+    paths = (*here, *settings.model)
     named = paths or (() if settings.models else ("smollm2",))
     return named if settings.embedding_model is None else (*named, settings.embedding_model)
 

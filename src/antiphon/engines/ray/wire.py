@@ -140,7 +140,17 @@ _HINTS: Final = {**get_type_hints(Prompt), "toolbox": _Toolbox}
 _Prompt: Final = msgspec.defstruct("_Prompt", [(name, _HINTS[name]) for name in Prompt.__struct_fields__])
 """A prompt whose toolbox can be decoded."""
 
-_encoder: Final = msgspec.msgpack.Encoder()
+
+def _plain(value: object) -> Any:
+    """Sequences and mappings of any kind, as histories are made of."""
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[Any, Any]", value))
+    if isinstance(value, Sequence):
+        return list(cast("Sequence[Any]", value))
+    raise TypeError(f"{type(value).__name__} cannot travel")
+
+
+_encoder: Final = msgspec.msgpack.Encoder(enc_hook=_plain)
 _prompt: Final = msgspec.msgpack.Decoder(_Prompt)
 _answer: Final = msgspec.msgpack.Decoder(tuple[Refused | None, msgspec.Raw])
 _DELTAS: Final[Mapping[str, type[Delta]]] = {kind.__name__: kind for kind in get_args(Delta)}

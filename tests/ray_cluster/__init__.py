@@ -1,0 +1,1 @@
+"""Servers and engines on a Ray cluster of three nodes; see `make ray`."""
