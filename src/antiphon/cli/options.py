@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import click
 
-from antiphon.settings import FIELDS, Field, Settings, load_settings
+from antiphon.settings import FIELDS, Field, Settings, default_file, load_settings
 
 __all__ = [
     "GROUPS",
@@ -18,6 +18,7 @@ __all__ = [
     "GroupedCommand",
     "read_settings",
     "setting_options",
+    "settings_file",
     "value_type",
 ]
 
@@ -154,7 +155,8 @@ def _config_option() -> click.Option:
         type=click.Path(path_type=Path, dir_okay=False),
         envvar="ANTIPHON_CONFIG",
         metavar="FILE",
-        help="A TOML file with any of these settings as keys, and [[models]] tables. [env ANTIPHON_CONFIG]",
+        help="A TOML file with any of these settings as keys, and [[models]] tables; by default antiphon.toml in the "
+        "working directory, where it is there. [env ANTIPHON_CONFIG]",
     )
 
 
@@ -166,7 +168,12 @@ def read_settings(params: Mapping[str, Any]) -> Settings:
     """
     known = {field.name for field in FIELDS}
     flags = {name: value for name, value in params.items() if name in known}
-    return load_settings(flags=flags, config=params.get("config"))
+    return load_settings(flags=flags, config=settings_file(params))
+
+
+def settings_file(params: Mapping[str, Any]) -> Path | None:
+    """The configuration file of a command: the one that is named, else `antiphon.toml`, where it is here."""
+    return params.get("config") or default_file()
 
 
 class GroupedCommand(click.Command):

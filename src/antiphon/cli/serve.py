@@ -12,7 +12,7 @@ import click
 from antiphon.access import check_access, configured_keys
 from antiphon.cli.access import check_libraries
 from antiphon.cli.models import ensure_models, models_wanted
-from antiphon.cli.options import LLAMA_CPP_ALWAYS, GroupedCommand, read_settings, setting_options
+from antiphon.cli.options import LLAMA_CPP_ALWAYS, GroupedCommand, read_settings, setting_options, settings_file
 from antiphon.cli.supervisor import ServerAnnouncer
 
 __all__ = ["serve"]
@@ -35,14 +35,22 @@ def serve(**params: Any) -> None:
       antiphon serve --model ~/models/qwen.gguf --alias 'gpt-5=qwen' --threads 8
       antiphon serve --model scripted --store memory      deterministic, for tests
       antiphon serve --host 0.0.0.0 --api-key "$KEY"
-      antiphon serve --config antiphon.toml
+      antiphon serve --config antiphon.toml                any setting, and many models
+
+    A file antiphon.toml in the working directory is read without being named. At a SIGHUP it is read anew, and its
+    models come and go without a restart.
 
     Where llama.cpp's server has the same setting, its flag is taken too: -m, -a, -t, -c, -np, -b and -ngl.
 
     A flag with "repeatable" in its text may be given several times; its environment variable separates values by
     commas.
     """  # noqa: D301 - the escape is click's mark for lines to keep
+    file = settings_file(params)
+    # The same one for as long as the server runs, whatever appears in the directory.
+    params["config"] = file
     settings = read_settings(params)
+    if file is not None:
+        click.echo(f"Settings: {file}", err=True)
     from antiphon.store.keyring import has_stored_keys
 
     stored_keys = functools.cache(lambda: has_stored_keys(settings))
@@ -56,7 +64,7 @@ def serve(**params: Any) -> None:
     announcer = ServerAnnouncer(with_key=bool(configured_keys(settings)) or stored_keys())
     try:
         with contextlib.suppress(KeyboardInterrupt):
-            run_server(settings, announcer)
+            run_server(settings, announcer, lambda: read_settings(params) if file is not None else settings)
         announcer.stopped()
     finally:
         announcer.close()

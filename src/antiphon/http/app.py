@@ -48,6 +48,8 @@ class Application:
         self._origins = Origins(service.settings.allowed_origins)
         self.bodies = Bodies(service.settings.max_body_bytes, service.settings.max_buffered_bytes)
         self.sockets = WebSockets(service, self._authenticator, self.bodies, telemetry)
+        self.learn_keys = self._authenticator.learn
+        telemetry.show_models(lambda: service.registry.engines)
         self._started_at = int(time.time())
         self._table = self._routes()
 

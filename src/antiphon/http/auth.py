@@ -37,7 +37,7 @@ class Authenticator:
     """
 
     def __init__(self, settings: Settings, keys: KeyRing, limits: KeyLimits) -> None:
-        self._digests = [digest(key) for key in configured_keys(settings)]
+        self.learn(configured_keys(settings))
         self._keys = keys
         self._limits = limits
         local = is_loopback(settings.host)
@@ -45,6 +45,10 @@ class Authenticator:
         self._guards_names = local and "*" not in settings.allowed_host
         self._origins = Origins(settings.allowed_origins)
         self._names = {name.lower() for name in (*settings.allowed_host, settings.host, *_LOOPBACK)}
+
+    def learn(self, keys: Iterable[bytes]) -> None:
+        """Take in the keys of the settings, in place of those before; where one is needed that stays so."""
+        self._digests = [digest(key) for key in keys]
 
     async def authenticate(self, headers: RawHeaders) -> Scope:
         """The scope of a request with these headers: its tenant, and the id of its key.

@@ -7,7 +7,7 @@ import contextlib
 import gc
 import socket
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import Protocol, cast
 
@@ -19,7 +19,8 @@ from antiphon.errors import ConfigurationError
 from antiphon.http.app import Application, create_app
 from antiphon.http.connection import BoundedProtocol, watch
 from antiphon.http.logs import configure_logging
-from antiphon.http.signals import StopSignals
+from antiphon.http.reload import Reloader
+from antiphon.http.signals import Signals
 from antiphon.http.socket import Socket, SocketLimits
 from antiphon.http.telemetry import Telemetry
 from antiphon.runtime.service import Service
@@ -68,10 +69,11 @@ class _Server(uvicorn.Server):
         yield
 
 
-def serve(settings: Settings, announce: Announcer) -> None:
+def serve(settings: Settings, announce: Announcer, read: Callable[[], Settings] | None = None) -> None:
     """Serve until a signal ends it.
 
     At the first one no new responses are taken, and those that run may go on for `drain_timeout`; the second ends them.
+    `read` gives the settings anew, for the signal that asks for it.
 
     Raises:
         ConfigurationError: the address, the store or a model cannot be used.
@@ -81,7 +83,8 @@ def serve(settings: Settings, announce: Announcer) -> None:
     # Without persistence the service has no store, and keys that are there must still be asked for.
     keys_apart = settings.responses_store_max_entries == 0 and has_stored_keys(settings)
     with contextlib.closing(_listen(settings)) as listener:
-        _runner(_serve_with_keys(settings, listener, announce) if keys_apart else _serve(settings, listener, announce))
+        begin = _serve_with_keys if keys_apart else _serve
+        _runner(begin(settings, listener, announce, read or (lambda: settings)))
 
 
 def _runner(main: object) -> None:
@@ -93,13 +96,19 @@ def _runner(main: object) -> None:
         uvloop.run(main)  # pyright: ignore[reportArgumentType]
 
 
-async def _serve_with_keys(settings: Settings, listener: socket.socket, announce: Announcer) -> None:
+async def _serve_with_keys(
+    settings: Settings, listener: socket.socket, announce: Announcer, read: Callable[[], Settings]
+) -> None:
     async with open_keyring(settings) as keys:
-        await _serve(settings, listener, announce, keys)
+        await _serve(settings, listener, announce, read, keys)
 
 
 async def _serve(
-    settings: Settings, listener: socket.socket, announce: Announcer, keys: Registers | None = None
+    settings: Settings,
+    listener: socket.socket,
+    announce: Announcer,
+    read: Callable[[], Settings],
+    keys: Registers | None = None,
 ) -> None:
     telemetry = Telemetry()
     registry = build_registry(settings, telemetry.engine_event)
@@ -116,7 +125,8 @@ async def _serve(
     def loaded(model: str) -> None:
         announce.loaded(model, time.monotonic() - began[model])
 
-    with StopSignals() as signals:
+    reloader = Reloader(settings, registry, read, app.learn_keys)
+    with Signals(reloader) as signals:
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         starting = asyncio.create_task(service.start(loading, loaded))
         told = asyncio.create_task(signals.stop.wait())
@@ -127,6 +137,7 @@ async def _serve(
             if starting.done():
                 await starting
                 _tune_collector()
+                reloader.begin()
                 announce.started(_base_url(settings, listener), registry.names(), describe(store, settings))
                 await asyncio.wait({serving, told}, return_when=asyncio.FIRST_COMPLETED)
                 app.sockets.stop()
@@ -177,7 +188,7 @@ def _most_connections() -> int | None:
     return max(1, files - max(LEAST_RESERVE, files // 4))
 
 
-async def _drain(service: Service, signals: StopSignals, announce: Announcer) -> None:
+async def _drain(service: Service, signals: Signals, announce: Announcer) -> None:
     """Let what runs come to its end, then end it: its readers get its terminal event, and it is stored."""
     seconds = service.settings.drain_timeout
     if service.running:
@@ -188,7 +199,7 @@ async def _drain(service: Service, signals: StopSignals, announce: Announcer) ->
     await service.end_runs()
 
 
-async def _close_connections(server: uvicorn.Server, serving: asyncio.Task[None], signals: StopSignals) -> None:
+async def _close_connections(server: uvicorn.Server, serving: asyncio.Task[None], signals: Signals) -> None:
     """Let the last answers go out; whoever does not take them by then is cut off, so that no handler is cancelled."""
     server.should_exit = True
     await signals.unless_hurried(serving, FLUSH_SECONDS)

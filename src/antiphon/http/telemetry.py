@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import structlog
 from msgspec import Struct
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from antiphon.engines.base import Engine
 from antiphon.errors import UnavailableError
 from antiphon.protocol.response import Usage
 from antiphon.runtime.observer import Observer
@@ -23,7 +24,10 @@ from antiphon.runtime.observer import Observer
 __all__ = ["PrefixCounts", "Telemetry"]
 
 _log = structlog.get_logger("antiphon")
-_TROUBLE = frozenset({"died", "restarted", "restart_failed", "context_reduced", "grammars_not_obeyed", "unreachable"})
+_TROUBLE = frozenset(
+    {"died", "restarted", "restart_failed", "load_failed", "context_reduced", "grammars_not_obeyed", "unreachable"}
+)
+_NEWS = frozenset({"added", "removed"})
 _LOST_WEBHOOKS = frozenset({"refused", "unknown", "expired"})
 AGAIN_SECONDS = 10.0
 """After so long a fault that lasts is told again."""
@@ -53,6 +57,22 @@ class _MissedRings(Collector):
         if self.missed is not None:
             text = "Rings to other servers that did not get through; these look by themselves after a while."
             yield CounterMetricFamily("antiphon:store_missed_rings", text, value=self.missed())
+
+
+class _Models(Collector):
+    """What is asked of the models when the metrics are."""
+
+    def __init__(self) -> None:
+        self.engines: Callable[[], Sequence[Engine]] = tuple
+
+    def collect(self) -> Iterable[Metric]:
+        ready = GaugeMetricFamily("antiphon:model_ready", "Whether a model can generate now.", labels=["model_name"])
+        text = "Requests that wait because a model generates as many as its limit allows."
+        waiting = GaugeMetricFamily("antiphon:num_requests_waiting", text, labels=["model_name"])
+        for engine in self.engines():
+            ready.add_metric([engine.name], engine.ready)
+            waiting.add_metric([engine.name], engine.gate.waiting)
+        return (ready, waiting)
 
 
 class PrefixCounts(Struct):
@@ -109,6 +129,8 @@ class Telemetry(Observer):
         ).set_function(self._waited)
         self._websockets = Gauge("antiphon:num_websockets_open", "WebSocket connections.", registry=self._registry)
         self._commit = histogram("store_commit_seconds", "From handing a write over to its being durable.", [])
+        self._shown_models = _Models()
+        self._registry.register(self._shown_models)
         self._missed_rings = _MissedRings()
         self._registry.register(self._missed_rings)
         self._engine_events = counter("engine_events", "What happened to engines.", [*labels, "event"])
@@ -129,6 +151,8 @@ class Telemetry(Observer):
         self._engine_events.labels(model, event).inc()
         if event in _TROUBLE:
             _log.warning(f"engine {event}", model=model, **fields)
+        elif event in _NEWS:
+            _log.info(f"model {event}", model=model)
 
     def response_started(self, model: str) -> None:
         """Count it in."""
@@ -179,6 +203,10 @@ class Telemetry(Observer):
     def count_missed_rings(self, missed: Callable[[], int]) -> None:
         """Show how many rings of the store's doorbell did not get through, by asking for their number."""
         self._missed_rings.missed = missed
+
+    def show_models(self, engines: Callable[[], Sequence[Engine]]) -> None:
+        """Show the models that can generate, by asking for them."""
+        self._shown_models.engines = engines
 
     def webhook_attempt(self, outcome: str) -> None:
         """Count an attempt, and log what the retries will not mend."""

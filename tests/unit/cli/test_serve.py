@@ -30,7 +30,7 @@ class Started:
 def started(monkeypatch: pytest.MonkeyPatch) -> Started:
     record = Started()
 
-    def serve(settings: Settings, announcer: TerminalAnnouncer) -> None:
+    def serve(settings: Settings, announcer: TerminalAnnouncer, read: object) -> None:
         record.settings = settings
         record.announcer = announcer
         if settings.model == ("broken",):
