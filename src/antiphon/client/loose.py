@@ -22,6 +22,7 @@ __all__ = [
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
+_LIMIT = 2**63
 
 
 def loads(data: bytes | str) -> Any:
@@ -90,12 +91,12 @@ def as_str(value: Any) -> str | None:
 
 
 def as_int(value: Any) -> int | None:
-    """A whole number, also one written with a point, or None."""
-    if isinstance(value, bool):
-        return None
+    """A whole number of 64 bits at most, also one written with a point, or None."""
     if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value if isinstance(value, int) else None
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if -_LIMIT <= value < _LIMIT else None
 
 
 def as_place(value: Any) -> int:

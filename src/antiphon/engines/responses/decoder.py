@@ -9,25 +9,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import msgspec
 from msgspec import Struct
 
 from antiphon.client.chunks import ArgumentsFragment, Chunk, ContentChunk, MetaChunk, ThinkingChunk, ToolCallChunk
 from antiphon.client.errors import StreamCutError
 from antiphon.client.events import read_event
 from antiphon.client.items import FUNCTION_CALLS
-from antiphon.client.loose import as_dict, as_str
+from antiphon.client.loose import as_dict, as_str, well_formed
 from antiphon.client.response import Response, Usage
 from antiphon.client.stream import StreamDecoder
 from antiphon.engines.responses.order import CustomCall, Order
 from antiphon.engines.upstream.calls import Call
 from antiphon.engines.upstream.client import UpstreamLostError
+from antiphon.engines.upstream.logprobs import read_logprobs
 from antiphon.engines.upstream.usage import UsageCount
 from antiphon.engines.upstream.wire import FunctionPiece, TokenDetails, UsagePiece
 from antiphon.engines.upstream.words import INVALID, told_words, upstream_fault
 from antiphon.errors import EngineError
 from antiphon.machine.deltas import Delta, ReasoningDelta, RefusalDelta, Stop, TextDelta
-from antiphon.protocol.parts import Logprob, TopLogprob
+from antiphon.protocol.parts import Logprob
 from antiphon.protocol.sse import ServerSentEvent
 
 __all__ = ["Reading", "ResponsesDecoder"]
@@ -50,16 +50,6 @@ class Reading(Struct, frozen=True):
     tools: Mapping[str, bool] = {}
     one_call: bool = False
     logprobs: bool = False
-
-
-class _TopLogprob(Struct):
-    token: str
-    logprob: float
-    bytes: list[int] | None = None
-
-
-class _Logprob(_TopLogprob):
-    top_logprobs: list[_TopLogprob] | None = None
 
 
 class ResponsesDecoder:
@@ -138,11 +128,12 @@ class ResponsesDecoder:
             self._left_out.add(chunk.index)
             return
         call: Call | CustomCall
+        name = well_formed(chunk.name)
         if chunk.type == "custom_tool_call":
-            call = CustomCall(chunk.name)
+            call = CustomCall(name)
         else:
             call = Call(self._reading.tools, chunk.id)
-            call.add(FunctionPiece(chunk.name))
+            call.add(FunctionPiece(name))
         self._calls[chunk.index] = call
         self._order.begin(call)
         if chunk.arguments:
@@ -171,20 +162,7 @@ class ResponsesDecoder:
     def _logprobs(self, event: dict[str, Any]) -> list[Logprob] | None:
         if not self._reading.logprobs:
             return None
-        given: Any = event.get("logprobs") or as_dict(event.get("part")).get("logprobs") or ()
-        try:
-            pieces = msgspec.convert(given, list[_Logprob])
-        except msgspec.ValidationError:
-            return []
-        return [
-            Logprob(
-                piece.token,
-                _bytes(piece),
-                piece.logprob,
-                [TopLogprob(top.token, _bytes(top), top.logprob) for top in piece.top_logprobs or ()],
-            )
-            for piece in pieces
-        ]
+        return read_logprobs(event.get("logprobs") or as_dict(event.get("part")).get("logprobs"))
 
     def _finish(self) -> list[Delta]:
         try:
@@ -235,7 +213,3 @@ def _reason(response: Response) -> str:
     if response.status != "incomplete":
         return "stop"
     return "content_filter" if response.raw_finish_reason == "content_filter" else "length"
-
-
-def _bytes(piece: _TopLogprob) -> list[int]:
-    return list(piece.token.encode(errors="replace")) if piece.bytes is None else piece.bytes

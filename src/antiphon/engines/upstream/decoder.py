@@ -17,13 +17,14 @@ from msgspec import Struct
 
 from antiphon.engines.upstream.callform import read_form
 from antiphon.engines.upstream.calls import LEGACY_INDEX, Call, Calls
+from antiphon.engines.upstream.logprobs import read_logprobs
 from antiphon.engines.upstream.usage import UsageCount
-from antiphon.engines.upstream.wire import DONE_EVENT, CallPiece, ChoicePiece, Chunk, LogprobPieces, Piece, decode_chunk
+from antiphon.engines.upstream.wire import DONE_EVENT, CallPiece, ChoicePiece, Chunk, Piece, decode_chunk
 from antiphon.engines.upstream.words import INVALID, told_words, upstream_fault
 from antiphon.errors import EngineError
 from antiphon.machine.deltas import Delta, ReasoningDelta, RefusalDelta, Stop, TextDelta
 from antiphon.machine.reasoning import CLOSE_MARKER, OPEN_MARKER, ReasoningSplitter
-from antiphon.protocol.parts import Logprob, TopLogprob
+from antiphon.protocol.parts import Logprob
 from antiphon.protocol.sse import ServerSentEvent
 
 __all__ = ["ChatDecoder", "Reading"]
@@ -130,7 +131,7 @@ class ChatDecoder:
     def _choice(self, choice: ChoicePiece) -> None:
         piece = choice.delta or choice.message
         if choice.logprobs is not None and self._reading.logprobs:
-            self._logprobs += _logprobs(choice.logprobs)
+            self._logprobs += read_logprobs(choice.logprobs.content)
         if piece is not None:
             self._piece(piece)
         reason = choice.finish_reason
@@ -303,19 +304,3 @@ def _text_of(value: Any, levels: int = _MOST_LEVELS) -> str:
     if isinstance(value, dict) and levels:
         return _text_of(cast("dict[str, Any]", value).get("text"), levels - 1)
     return ""
-
-
-def _logprobs(pieces: LogprobPieces) -> list[Logprob]:
-    return [
-        Logprob(
-            piece.token,
-            _bytes(piece.token, piece.bytes),
-            piece.logprob,
-            [TopLogprob(top.token, _bytes(top.token, top.bytes), top.logprob) for top in piece.top_logprobs or ()],
-        )
-        for piece in pieces.content or ()
-    ]
-
-
-def _bytes(token: str, given: list[int] | None) -> list[int]:
-    return list(token.encode(errors="replace")) if given is None else given

@@ -14,6 +14,8 @@ from antiphon.machine.deltas import TokenUsage
 __all__ = ["UsageCount", "estimated_tokens"]
 
 _BYTES_A_TOKEN: Final = 4
+_MOST_TOKENS: Final = 2**53 - 1
+"""The greatest number that every reader of JSON takes as it stands."""
 
 
 def estimated_tokens(text: str) -> int:
@@ -68,4 +70,4 @@ class UsageCount:
 
 def _first(*counts: int | None) -> int:
     """The first count that is told and makes sense."""
-    return next(count for count in counts if count is not None and count >= 0)
+    return next(count for count in counts if count is not None and 0 <= count <= _MOST_TOKENS)

@@ -17,7 +17,6 @@ __all__ = [
     "Chunk",
     "CustomPiece",
     "FunctionPiece",
-    "LogprobPiece",
     "Models",
     "Piece",
     "Timings",
@@ -54,27 +53,10 @@ class CallPiece(Struct):
     custom: CustomPiece | None = None
 
 
-class TopLogprobPiece(Struct):
-    """An alternative token."""
-
-    token: str
-    logprob: float
-    bytes: list[int] | None = None
-
-
-class LogprobPiece(Struct):
-    """A token of the text."""
-
-    token: str
-    logprob: float
-    bytes: list[int] | None = None
-    top_logprobs: list[TopLogprobPiece] | None = None
-
-
 class LogprobPieces(Struct):
-    """The tokens of a piece of text."""
+    """The tokens of a piece of text; see `logprobs`."""
 
-    content: list[LogprobPiece] | None = None
+    content: Any = None
 
 
 class Piece(Struct):

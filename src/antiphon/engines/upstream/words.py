@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final, cast
 
+from antiphon.client.loose import well_formed
 from antiphon.errors import EngineError
 from antiphon.protocol.response import ERROR_CODES
 
@@ -40,7 +41,7 @@ _SECRETS: Final = re.compile(
 
 def told_words(text: str) -> str:
     """The first line of a text, bounded, without addresses, paths, keys and places in memory."""
-    line = text[:_MOST_READ].strip().partition("\n")[0]
+    line = well_formed(text[:_MOST_READ]).strip().partition("\n")[0]
     return _SECRETS.sub(_HIDDEN, line)[:_MOST_TOLD]
 
 
