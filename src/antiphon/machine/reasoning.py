@@ -51,6 +51,11 @@ class ReasoningSplitter:
         """Whether the text fed so far ends inside thinking."""
         return self._thinking
 
+    @property
+    def answering(self) -> bool:
+        """Whether the answer has begun, of which all is text."""
+        return self._answering
+
     def feed(self, text: str) -> list[ReasoningDelta | TextDelta]:
         """The deltas that can be told apart with this text; what could still be part of a marker is held back."""
         if self._answering:

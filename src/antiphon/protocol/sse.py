@@ -17,11 +17,16 @@ KEEP_ALIVE = b": keep-alive\n\n"
 """A comment, which every client ignores."""
 
 
+_PLAIN = b"data: "
+_BETWEEN = b"\n\ndata: "
+_MESSAGE = "message"
+
+
 class SSEError(ValueError):
     """The stream is not server-sent events, or one event is larger than the limit."""
 
 
-class ServerSentEvent(Struct, frozen=True):
+class ServerSentEvent(Struct, frozen=True, gc=False):
     """One dispatched event: its name (`message` where the stream names none), its data and the last id seen."""
 
     event: str
@@ -66,6 +71,12 @@ class SSEParser:
             self._skip_newline = False
             if chunk[:1] == b"\n":
                 chunk = chunk[1:]
+        if chunk.startswith(_PLAIN) and chunk.endswith(b"\n\n") and not (self._held or self._data or self._event):
+            texts = chunk[len(_PLAIN) : -2].split(_BETWEEN)
+            if chunk.count(b"\n") == 2 * len(texts) and b"\r" not in chunk and len(chunk) <= self._max:
+                # Whole events of one line of data each, which is what most streams consist of.
+                self._first = False
+                return [ServerSentEvent(_MESSAGE, _text(text), self._id) for text in texts]
         if b"\r" not in chunk and b"\n" not in chunk:
             self._hold(chunk)
             return []
@@ -112,7 +123,7 @@ class SSEParser:
 
     def _dispatch(self, events: list[ServerSentEvent]) -> None:
         if self._data:
-            events.append(ServerSentEvent(self._event or "message", _text(b"\n".join(self._data)), self._id))
+            events.append(ServerSentEvent(self._event or _MESSAGE, _text(b"\n".join(self._data)), self._id))
         self._event = ""
         self._data.clear()
         self._data_size = 0

@@ -74,6 +74,7 @@ class ChatDecoder:
         self._blank: str | None = ""
         self._form: list[str] = []
         self._finish: str | None = None
+        self._plain = False
         self.done = False
         """Whether the `Stop` was given."""
 
@@ -89,7 +90,14 @@ class ChatDecoder:
             EngineError: the upstream failed, or an event is no part of a chat completion.
         """
         for event in events:
+            if self._plain and event.event != _ERROR:
+                text = _only_text(decode_chunk(event.data))
+                if text:
+                    self._usage.saw(text)
+                    deltas.append(TextDelta(text))
+                    continue
             deltas += self.feed(event.data, event.event)
+            self._plain = self._speaks()
 
     def feed(self, data: str, event: str = "message") -> list[Delta]:
         """The deltas of one event.
@@ -127,6 +135,19 @@ class ChatDecoder:
         if self._finish is None:
             raise EngineError("The upstream ended in the middle of its answer.", code="upstream_lost")
         return self._stop(self._finish)
+
+    def _speaks(self) -> bool:
+        """Whether more text would be told as it comes, which is how most of an answer is read."""
+        return not (
+            self._reading.logprobs
+            or self._reading.form
+            or self._after_thinking
+            or self._told is not None
+            or self._waiting
+            or self._blank is not None
+            or self._finish is not None
+            or (self._splitter is not None and not self._splitter.answering)
+        )
 
     def _choice(self, choice: ChoicePiece) -> None:
         piece = choice.delta or choice.message
@@ -289,6 +310,22 @@ class ChatDecoder:
     def _taken(self) -> list[Delta]:
         out, self._out = self._out, []
         return out
+
+
+def _only_text(chunk: Chunk | None) -> str | None:
+    """The text of a chunk that holds text and nothing else."""
+    if chunk is None or chunk.usage is not None or chunk.timings is not None or chunk.error or chunk.object == _ERROR:
+        return None
+    choices = chunk.choices
+    if choices is None or len(choices) != 1:
+        return None
+    choice = choices[0]
+    piece = choice.delta or choice.message
+    if piece is None or choice.index or choice.finish_reason:
+        return None
+    if piece.tool_calls or piece.function_call or piece.refusal or piece.reasoning_content or piece.reasoning:
+        return None
+    return piece.content if isinstance(piece.content, str) else None
 
 
 def _fields(chunk: Chunk) -> dict[str, Any]:

@@ -20,7 +20,8 @@ _MOST_TOKENS: Final = 2**53 - 1
 
 def estimated_tokens(text: str) -> int:
     """Tokens of a text, by its bytes."""
-    return -(-len(text.encode(errors="replace")) // _BYTES_A_TOKEN)
+    size = len(text) if text.isascii() else len(text.encode(errors="replace"))
+    return -(-size // _BYTES_A_TOKEN)
 
 
 class UsageCount:

@@ -59,7 +59,7 @@ class LogprobPieces(Struct):
     content: Any = None
 
 
-class Piece(Struct):
+class Piece(Struct, gc=False):
     """A part of an answer, or the whole of it: text, or a list of typed parts."""
 
     content: str | list[Any] | None = None
@@ -70,7 +70,7 @@ class Piece(Struct):
     function_call: FunctionPiece | None = None
 
 
-class ChoicePiece(Struct):
+class ChoicePiece(Struct, gc=False):
     """A part of one of the answers."""
 
     index: int | None = None
@@ -106,7 +106,7 @@ class Timings(Struct):
     predicted_n: int | None = None
 
 
-class Chunk(Struct):
+class Chunk(Struct, gc=False):
     """One event of a stream, or a whole completion; an error may stand in its place."""
 
     choices: list[ChoicePiece] | None = None
