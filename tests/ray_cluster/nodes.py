@@ -42,6 +42,8 @@ class Nodes:
         self.model = tiny_gguf.build(folder, script=PIECES, name="tiny", context_length=65_536)
         # Nodes hand their environment on to whatever runs on them.
         os.environ["ANTIPHON_STORE"] = self.database.url(self.name)
+        # The one proxy would ask the server on its own node alone.
+        os.environ["RAY_SERVE_PROXY_PREFER_LOCAL_NODE_ROUTING"] = "0"
         head = {"num_cpus": 1, "resources": {"server": 1}, "include_dashboard": True, "dashboard_port": free_port()}
         # The memory that Ray would watch is the machine's, which all nodes here have together.
         head |= {"object_store_memory": _STORE_BYTES, "_system_config": {"memory_monitor_refresh_ms": 0}}

@@ -190,7 +190,9 @@ class Run:
         def asked() -> bool:
             with ThreadPoolExecutor(CLIENTS) as pool:
                 asks = [pool.submit(self._post, "/responses", self._asked(f"{n}", 300)) for n in range(CLIENTS)]
-                came = self._working_on(self._nodes.engine_only) > 0
+                came = False
+                while not all(ask.done() for ask in asks):
+                    came = came or self._working_on(self._nodes.engine_only) > 0
                 for ask in asks:
                     expect(text_of(ask.result()), written(300))
             return came

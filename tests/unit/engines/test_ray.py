@@ -434,14 +434,22 @@ async def test_a_model_that_no_node_can_load_ends_the_start() -> None:
 async def test_one_node_that_can_load_the_model_is_enough() -> None:
     broken, well = Counting(), Counting()
     broken.fault = ConfigurationError("no such file")
-    group = Group("tiny", 2)
-    engine = ReplicatedEngine("tiny", [engine_over(Local(each), group, n) for n, each in enumerate((broken, well))])
+    group, told = Group("tiny", 2), []
+    engine = ReplicatedEngine(
+        "tiny",
+        [
+            engine_over(Local(each), group, n, on_event=lambda name, event, fields: told.append((event, dict(fields))))
+            for n, each in enumerate((broken, well))
+        ],
+    )
     await engine.start()
     await until(lambda: engine.ready)
+    await until(lambda: ("load_failed", {"reason": "no such file"}) in told)
     assert engine.capabilities == well.capabilities
     assert text_of(await collected(engine, await engine.prepare(prompt()))) == "".join(WORDS)
     broken.fault = None
     await until(lambda: all(each.ready for each in engine.engines))
+    assert len(told) == 3
     await engine.close()
 
 

@@ -74,7 +74,7 @@ class EngineActor:
             return answer(Facts(ready=False))
         fault = self._loading.exception()
         if fault is not None:
-            self._loading = None
+            self._loading, self._engine = None, self._make(self._options)
             return refusal(fault if isinstance(fault, Exception) else EngineError("The engine was stopped."))
         engine = self._engine
         return answer(Facts(engine.ready, engine.fingerprint, engine.capabilities))

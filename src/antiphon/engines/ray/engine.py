@@ -132,6 +132,7 @@ class RayEngine(Engine):
         self._up = asyncio.Event()
         self._doubt = asyncio.Event()
         self._attending: asyncio.Task[None] | None = None
+        self._fault = ""
 
     @property
     def ready(self) -> bool:
@@ -262,9 +263,9 @@ class RayEngine(Engine):
             self._up.clear()
             self._tell("unreachable")
 
-    def _tell(self, event: str) -> None:
+    def _tell(self, event: str, **fields: str) -> None:
         if self._on_event is not None:
-            self._on_event(event, {})
+            self._on_event(event, fields)
 
     async def _attend(self) -> None:
         """Say every few seconds that this server is there, and learn whether the engine is."""
@@ -274,7 +275,7 @@ class RayEngine(Engine):
                 async with asyncio.timeout(_ANSWER_SECONDS):
                     facts = answered(await self._actor.call("attend", self._server), Facts)
                 if facts.fingerprint:
-                    self._facts = facts
+                    self._facts, self._fault = facts, ""
                     self._group.know(facts)
                 if not facts.ready:
                     self._down()
@@ -284,6 +285,9 @@ class RayEngine(Engine):
             except ConfigurationError as error:
                 self._group.fail(self._number, error)
                 self._down()
+                if str(error) != self._fault:
+                    self._fault = str(error)
+                    self._tell("load_failed", reason=self._fault)
             except (EngineLostError, EngineUnavailableError, TimeoutError):
                 self._down()
             with contextlib.suppress(TimeoutError):
