@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 
 from antiphon.machine.assembler import Assembler
 from antiphon.machine.deltas import (
+    AnnotationDelta,
     CallItemDelta,
     CommandStart,
     Delta,
+    MessageStart,
     PatchStart,
     RawItemDelta,
     ReasoningDelta,
@@ -18,7 +20,9 @@ from antiphon.machine.deltas import (
     ShellLimits,
     ShellStart,
     Stop,
+    SummaryDelta,
     TextDelta,
+    ThoughtEnd,
     TokenUsage,
     ToolCallDelta,
     ToolCallStart,
@@ -43,6 +47,10 @@ deltas: st.SearchStrategy[Delta] = st.one_of(
     st.builds(TextDelta, texts, st.none() | logprobs),
     st.builds(ReasoningDelta, texts),
     st.builds(RefusalDelta, texts),
+    st.builds(SummaryDelta, texts, st.booleans()),
+    st.builds(ThoughtEnd, st.sampled_from(["", "sealed"])),
+    st.builds(MessageStart, st.none() | st.just("commentary")),
+    st.builds(AnnotationDelta, st.just({"type": "url_citation", "url": "u", "title": "t"})),
     st.builds(ToolCallStart, st.sampled_from(["f", "g"]), st.booleans(), st.none() | st.just("ns")),
     st.builds(ToolCallDelta, texts),
     st.just(ShellStart()),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from antiphon.machine.assembler import CUSTOM, FUNCTION, REASONING, REFUSAL, TEXT
 from antiphon.machine.deltas import (
     Delta,
     RawItemDelta,
@@ -14,6 +13,7 @@ from antiphon.machine.deltas import (
     ToolCallDelta,
     ToolCallStart,
 )
+from antiphon.machine.standing import CUSTOM, FUNCTION, REASONING, REFUSAL, TEXT
 from antiphon.machine.suppressor import RAW, Segment, Suppressor
 
 __all__ = ["Told"]

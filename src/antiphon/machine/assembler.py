@@ -7,15 +7,14 @@ open, with the status `incomplete`, also in the middle of thinking or of a call 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
-import msgspec
-from msgspec import Struct
-
-from antiphon.machine.callitems import call_item, identity_of
+from antiphon.machine.callitems import call_item
 from antiphon.machine.deltas import (
+    AnnotationDelta,
     CallItemDelta,
     CommandStart,
+    MessageStart,
     PatchStart,
     RawItemDelta,
     ReasoningDelta,
@@ -24,60 +23,42 @@ from antiphon.machine.deltas import (
     ShellLimits,
     ShellStart,
     Stop,
+    SummaryDelta,
     TextDelta,
+    ThoughtEnd,
     TokenUsage,
     ToolCallDelta,
     ToolCallStart,
 )
-from antiphon.machine.log import Deltas, EventLog
+from antiphon.machine.log import EventLog
+from antiphon.machine.opened import Opened
+from antiphon.machine.standing import (
+    COMMAND,
+    CUSTOM,
+    FUNCTION,
+    NOTHING,
+    PATCH,
+    REASONING,
+    REFUSAL,
+    SHELL,
+    SUMMARY,
+    TEXT,
+)
 from antiphon.machine.usage import NOTHING_USED, added, usage_of
 from antiphon.protocol import events as e
 from antiphon.protocol.ids import item_prefix, new_id
-from antiphon.protocol.items import CustomToolCall, FunctionCall, Message, Reasoning
+from antiphon.protocol.items import CustomToolCall, FunctionCall
 from antiphon.protocol.parts import (
     Logprob,
-    OutputText,
     ReasoningText,
-    Refusal,
-    StreamLogprob,
-    StreamTopLogprob,
     SummaryText,
 )
 from antiphon.protocol.response import ResponseError, Usage
 
-__all__ = ["Assembler", "Standing", "usage_of"]
-
-NOTHING: Final = ""
-TEXT: Final = "text"
-REFUSAL: Final = "refusal"
-REASONING: Final = "reasoning"
-FUNCTION: Final = "function"
-CUSTOM: Final = "custom"
-SHELL: Final = "shell"
-COMMAND: Final = "command"
-PATCH: Final = "patch"
+__all__ = ["Assembler", "usage_of"]
 
 
-class Standing(Struct):
-    """Where an assembler stands between two deltas.
-
-    `kind` is what is open, empty for nothing, `item` the open item and `pieces` the text that has come of it, of its
-    last part; `logprobs` are those of that part. `calls`, `tokens` and `thinking` count the calls, and the deltas of
-    all kinds and of thinking.
-    """
-
-    kind: str = NOTHING
-    item: Any = None
-    output_index: int = -1
-    content_index: int = -1
-    pieces: list[str] = msgspec.field(default_factory=list[str])
-    logprobs: list[Logprob] = msgspec.field(default_factory=list[Logprob])
-    calls: int = 0
-    tokens: int = 0
-    thinking: int = 0
-
-
-class Assembler:
+class Assembler(Opened):
     """Turns the deltas of turns, one after another, into events of a log.
 
     `logprobs` says whether the request asked for them; `parallel_tool_calls` False lets only the first call of the
@@ -96,26 +77,11 @@ class Assembler:
         whole_parts: bool = False,
         seal: Callable[[str], str] | None = None,
     ) -> None:
-        self._log = log
-        self._seal = seal
-        self._whole_parts = whole_parts
+        super().__init__(log, whole_parts=whole_parts, seal=seal)
         self._keep_logprobs = logprobs
         self._parallel = parallel_tool_calls
-        self._calls = 0
-        self._open = NOTHING
-        self._item: Any = None
-        self._item_id = ""
-        self._output_index = -1
-        self._content_index = -1
-        self._pieces: list[str] = []
-        self._deltas: Deltas | None = None
-        self._logprobs: list[Logprob] = []
-        self._limits: dict[str, int | None] = {}
         self._input_tokens = input_tokens
-        self._tokens = 0
-        self._thinking = 0
         self._spent = NOTHING_USED
-        self._summary = ""
         self.stopped: Stop | None = None
 
     @property
@@ -142,19 +108,6 @@ class Assembler:
     def open_logprobs(self) -> int:
         """How many log probabilities the open text part has; 0 where none is open."""
         return len(self._logprobs) if self._open == TEXT else 0
-
-    def take_up(self, standing: Standing) -> None:
-        """Go on where an earlier life of this assembler stood; its events are in the log."""
-        self._open = standing.kind
-        self._item = standing.item
-        self._item_id = "" if standing.item is None else identity_of(standing.item)
-        self._output_index = standing.output_index
-        self._content_index = standing.content_index
-        self._pieces = standing.pieces
-        self._logprobs = standing.logprobs
-        self._calls = standing.calls
-        self._tokens = standing.tokens
-        self._thinking = standing.thinking
 
     def feed(self, deltas: Sequence[Routed]) -> bool:
         """Take deltas in; True when the turn has ended, by a `Stop` or because no further call is allowed."""
@@ -257,12 +210,39 @@ class Assembler:
         if not delta.text:
             return
         if self._open != REASONING:
-            self._close("completed")
-            self._add(Reasoning(id=new_id("rs"), content=[], status="in_progress"), REASONING)
-            self._content_index = 0
-            self._log.append(e.ContentPartAdded(self._item_id, self._output_index, 0, ReasoningText(text="")))
+            self._think(REASONING)
+            place = (self._item_id, self._output_index, self._content_index)
+            self._log.append(e.ContentPartAdded(*place, ReasoningText(text="")))
         self._thinking += 1
         self._more(delta.text)
+
+    def _summary_text(self, delta: SummaryDelta) -> None:
+        if not delta.text:
+            return
+        if self._open != SUMMARY or delta.begins:
+            self._think(SUMMARY)
+            place = (self._item_id, self._output_index, self._content_index)
+            self._log.append(e.ReasoningSummaryPartAdded(*place, SummaryText("")))
+        self._thinking += 1
+        self._pieces.append(delta.text)
+        self._tokens += 1
+        if not self._whole_parts:
+            self._log.append(self._delta(delta.text, ()))
+
+    def _thought_end(self, delta: ThoughtEnd) -> None:
+        if self._open in (REASONING, SUMMARY):
+            self._sealed = delta.sealed
+            self._close("completed")
+
+    def _message(self, delta: MessageStart) -> None:
+        self._close("completed")
+        self._phase = delta.phase
+
+    def _annotation(self, delta: AnnotationDelta) -> None:
+        if self._open == TEXT:
+            place = (self._item_id, self._output_index, self._content_index)
+            self._log.append(e.AnnotationAdded(*place, len(self._annotations), delta.annotation))
+            self._annotations.append(delta.annotation)
 
     def _may_call(self) -> bool:
         """Make room for a further call, if it is let through."""
@@ -326,36 +306,6 @@ class Assembler:
         done = {**body, "status": "completed"}
         self._log.append(e.OutputItemDone(output_index=self._output_index, item=done))
 
-    def _more(self, text: str, logprobs: Sequence[Logprob] = ()) -> None:
-        self._pieces.append(text)
-        self._tokens += 1
-        if self._whole_parts:
-            return
-        if logprobs:
-            self._log.append(self._delta(text, logprobs))
-            return
-        if self._deltas is None:
-            self._deltas = self._log.deltas(self._delta("", ()))
-        self._deltas.append(text)
-
-    def _delta(self, text: str, logprobs: Sequence[Logprob]) -> object:
-        """The event of more text of what is open."""
-        kind = self._open
-        if kind == TEXT:
-            entries = [_without_bytes(entry) for entry in logprobs]
-            return e.OutputTextDelta(self._item_id, self._output_index, self._content_index, text, entries)
-        if kind == REASONING:
-            return e.ReasoningTextDelta(self._item_id, self._output_index, self._content_index, text)
-        if kind == FUNCTION:
-            return e.FunctionCallArgumentsDelta(self._item_id, self._output_index, text)
-        if kind == CUSTOM:
-            return e.CustomToolCallInputDelta(self._item_id, self._output_index, text)
-        if kind == COMMAND:
-            return e.ShellCommandDelta(self._output_index, self._content_index, text)
-        if kind == PATCH:
-            return e.ApplyPatchDiffDelta(self._item_id, self._output_index, text)
-        return e.RefusalDelta(self._item_id, self._output_index, self._content_index, text)
-
     def _raw_item(self, delta: RawItemDelta) -> None:
         self._close("completed")
         body = delta.body
@@ -369,118 +319,14 @@ class Assembler:
     def _stop(self, delta: Stop) -> None:
         self.stopped = delta
 
-    def _begin_text(self) -> None:
-        self._begin_part(TEXT)
-        self._logprobs = []
-
-    def _begin_part(self, kind: str) -> None:
-        if self._open in (TEXT, REFUSAL):
-            self._close_part()
-            self._content_index += 1
-        else:
-            self._close("completed")
-            self._add(Message(role="assistant", content=[], id=new_id("msg"), status="in_progress"), kind)
-            self._content_index = 0
-        self._open = kind
-        part = Refusal(refusal="") if kind == REFUSAL else OutputText(text="")
-        self._log.append(e.ContentPartAdded(self._item_id, self._output_index, self._content_index, part))
-
-    def _add(self, item: Any, kind: str) -> None:
-        self._open = kind
-        self._item = item
-        self._item_id = identity_of(item)
-        self._output_index += 1
-        self._pieces = []
-        self._log.append(e.OutputItemAdded(output_index=self._output_index, item=item))
-
-    def _close(self, status: str) -> None:
-        if self._open == NOTHING:
-            return
-        if self._open in (FUNCTION, CUSTOM):
-            self._close_call(status)
-        elif self._open in (SHELL, COMMAND):
-            self._close_command()
-            self._item["action"].update(self._limits)
-            self._limits = {}
-        elif self._open == PATCH:
-            self._close_patch()
-        else:
-            text = self._close_part()
-            if self._open == REASONING:
-                self._end_thinking(text)
-        if self._open == PATCH and status == "incomplete":
-            # OpenAI's types know no incomplete patch.
-            status = "in_progress"
-        if self._open in (SHELL, COMMAND, PATCH):
-            self._item["status"] = status
-        else:
-            self._item.status = status
-        self._log.append(e.OutputItemDone(output_index=self._output_index, item=self._item))
-        self._open = NOTHING
-
-    def _end_thinking(self, text: str) -> None:
-        summary, self._summary = self._summary, ""
-        if summary:
-            place = (self._item_id, self._output_index, 0)
-            part = SummaryText(summary)
-            self._log.append(e.ReasoningSummaryPartAdded(*place, SummaryText("")))
-            self._log.append(e.ReasoningSummaryTextDelta(*place, summary))
-            self._log.append(e.ReasoningSummaryTextDone(*place, summary))
-            self._log.append(e.ReasoningSummaryPartDone(*place, part))
-            self._item.summary = [part]
-        if self._seal is not None:
-            self._item.encrypted_content = self._seal(text)
-
-    def _close_part(self) -> str:
-        text = self._whole_text()
-        place = (self._item_id, self._output_index, self._content_index)
-        if self._open == TEXT:
-            self._log.append(e.OutputTextDone(*place, text, [_without_bytes(entry) for entry in self._logprobs]))
-            part: Any = OutputText(text=text, logprobs=self._logprobs)
-        elif self._open == REFUSAL:
-            self._log.append(e.RefusalDone(*place, text))
-            part = Refusal(refusal=text)
-        else:
-            self._log.append(e.ReasoningTextDone(*place, text))
-            part = ReasoningText(text=text)
-        self._log.append(e.ContentPartDone(*place, part))
-        return text
-
-    def _whole_text(self) -> str:
-        text = "".join(self._pieces)
-        if self._whole_parts and self._pieces:
-            self._log.append(self._delta(text, self._logprobs))
-        self._pieces = []
-        self._deltas = None
-        return text
-
-    def _close_call(self, status: str) -> None:
-        text = self._whole_text()
-        if self._open == CUSTOM:
-            self._item.input = text
-            self._log.append(e.CustomToolCallInputDone(self._item_id, self._output_index, text))
-            return
-        if not text and status == "completed":
-            text = "{}"
-        self._item.arguments = text
-        self._log.append(e.FunctionCallArgumentsDone(self._item_id, self._output_index, self._item.name, text))
-
-    def _close_command(self) -> None:
-        if self._open == COMMAND:
-            text = self._whole_text()
-            self._item["action"]["commands"][self._content_index :] = [text]
-            self._log.append(e.ShellCommandDone(self._output_index, self._content_index, text))
-
-    def _close_patch(self) -> None:
-        operation = self._item["operation"]
-        if "diff" in operation:
-            text = operation["diff"] = self._whole_text()
-            self._log.append(e.ApplyPatchDiffDone(self._item_id, self._output_index, text))
-
     _rules: ClassVar[dict[type, Callable[[Assembler, Any], None]]] = {
         TextDelta: _text,
         ReasoningDelta: _reasoning,
         RefusalDelta: _refusal,
+        SummaryDelta: _summary_text,
+        ThoughtEnd: _thought_end,
+        MessageStart: _message,
+        AnnotationDelta: _annotation,
         ToolCallStart: _call,
         ToolCallDelta: _arguments,
         ShellStart: _shell,
@@ -491,9 +337,3 @@ class Assembler:
         RawItemDelta: _raw_item,
         Stop: _stop,
     }
-
-
-def _without_bytes(entry: Logprob) -> StreamLogprob:
-    return StreamLogprob(
-        entry.token, entry.logprob, [StreamTopLogprob(top.token, top.logprob) for top in entry.top_logprobs]
-    )

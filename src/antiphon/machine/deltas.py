@@ -15,9 +15,11 @@ from antiphon.protocol.parts import Logprob
 
 __all__ = [
     "CUT_REASONS",
+    "AnnotationDelta",
     "CallItemDelta",
     "CommandStart",
     "Delta",
+    "MessageStart",
     "PatchStart",
     "RawItemDelta",
     "ReasoningDelta",
@@ -26,7 +28,9 @@ __all__ = [
     "ShellLimits",
     "ShellStart",
     "Stop",
+    "SummaryDelta",
     "TextDelta",
+    "ThoughtEnd",
     "TokenUsage",
     "ToolCallDelta",
     "ToolCallStart",
@@ -47,6 +51,31 @@ class ReasoningDelta(Struct, frozen=True, gc=False):
     """More of the model's thinking."""
 
     text: str
+
+
+class SummaryDelta(Struct, frozen=True, gc=False):
+    """More of the summary that the engine itself gives of its thinking; `begins` says that it is a further part."""
+
+    text: str
+    begins: bool = False
+
+
+class ThoughtEnd(Struct, frozen=True, gc=False):
+    """The thinking that is open ends; `sealed` is what it is sent back to its engine as, empty where there is none."""
+
+    sealed: str = ""
+
+
+class MessageStart(Struct, frozen=True, gc=False):
+    """Text that follows is of a new message, even where one is open; `phase` says what it is for."""
+
+    phase: str | None = None
+
+
+class AnnotationDelta(Struct, frozen=True):
+    """A citation of the text that is open."""
+
+    annotation: dict[str, Any]
 
 
 class RefusalDelta(Struct, frozen=True, gc=False):
@@ -133,7 +162,19 @@ class Stop(Struct, frozen=True, gc=False):
         return self.reason in CUT_REASONS
 
 
-Delta = TextDelta | ReasoningDelta | RefusalDelta | ToolCallStart | ToolCallDelta | RawItemDelta | Stop
+Delta = (
+    TextDelta
+    | ReasoningDelta
+    | RefusalDelta
+    | ToolCallStart
+    | ToolCallDelta
+    | RawItemDelta
+    | SummaryDelta
+    | ThoughtEnd
+    | MessageStart
+    | AnnotationDelta
+    | Stop
+)
 """What an engine yields."""
 
 Routed = Delta | ShellStart | CommandStart | ShellLimits | PatchStart | CallItemDelta

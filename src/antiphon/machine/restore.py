@@ -14,7 +14,10 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct
 
-from antiphon.machine.assembler import (
+from antiphon.machine.assembler import Assembler
+from antiphon.machine.fold import Fold, fold
+from antiphon.machine.log import EventLog, frame_parts
+from antiphon.machine.standing import (
     COMMAND,
     CUSTOM,
     FUNCTION,
@@ -22,12 +25,10 @@ from antiphon.machine.assembler import (
     REASONING,
     REFUSAL,
     SHELL,
+    SUMMARY,
     TEXT,
-    Assembler,
     Standing,
 )
-from antiphon.machine.fold import Fold, fold
-from antiphon.machine.log import EventLog, frame_parts
 from antiphon.machine.suppressor import Suppressor, segments_of
 from antiphon.protocol import events as e
 from antiphon.protocol.events import decode_event
@@ -43,6 +44,7 @@ _DELTAS = (
     e.OutputTextDelta,
     e.RefusalDelta,
     e.ReasoningTextDelta,
+    e.ReasoningSummaryTextDelta,
     e.FunctionCallArgumentsDelta,
     e.CustomToolCallInputDelta,
     e.ShellCommandDelta,
@@ -186,12 +188,16 @@ def _follow(standing: Standing, event: Any) -> None:
     """Move what an assembler knows by one event."""
     if isinstance(event, _DELTAS):
         standing.tokens += 1
-        standing.thinking += isinstance(event, e.ReasoningTextDelta)
+        standing.thinking += isinstance(event, e.ReasoningTextDelta | e.ReasoningSummaryTextDelta)
         if isinstance(event, e.OutputTextDelta):
             standing.logprobs += [_with_bytes(entry) for entry in event.logprobs]
         standing.pieces.append(event.delta)
     elif isinstance(event, e.ContentPartAdded):
         _open_part(standing, event)
+    elif isinstance(event, e.AnnotationAdded):
+        standing.annotations.append(event.annotation)
+    elif isinstance(event, e.ReasoningSummaryPartAdded):
+        standing.kind, standing.content_index, standing.pieces = SUMMARY, event.summary_index, []
     elif isinstance(event, e.OutputItemAdded):
         standing.pieces = []
         if isinstance(event.item, FunctionCall | CustomToolCall):
@@ -225,7 +231,7 @@ def _open_part(standing: Standing, event: e.ContentPartAdded) -> None:
         standing.kind = REFUSAL
     else:
         standing.kind = TEXT
-        standing.logprobs = []
+        standing.logprobs, standing.annotations = [], []
 
 
 def _with_bytes(entry: StreamLogprob) -> Logprob:

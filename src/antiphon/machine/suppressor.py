@@ -13,10 +13,11 @@ from typing import Any, Final, cast
 from msgspec import UNSET, Struct
 
 from antiphon.errors import DivergedError
-from antiphon.machine.assembler import COMMAND, CUSTOM, FUNCTION, PATCH, REASONING, REFUSAL, SHELL, TEXT
 from antiphon.machine.deltas import (
+    AnnotationDelta,
     CallItemDelta,
     CommandStart,
+    MessageStart,
     PatchStart,
     RawItemDelta,
     ReasoningDelta,
@@ -25,10 +26,13 @@ from antiphon.machine.deltas import (
     ShellLimits,
     ShellStart,
     Stop,
+    SummaryDelta,
     TextDelta,
+    ThoughtEnd,
     ToolCallDelta,
     ToolCallStart,
 )
+from antiphon.machine.standing import COMMAND, CUSTOM, FUNCTION, PATCH, REASONING, REFUSAL, SHELL, TEXT
 from antiphon.protocol.items import CustomToolCall, FunctionCall, Message, Reasoning
 from antiphon.protocol.parts import Logprob, Refusal
 
@@ -43,7 +47,8 @@ class Segment(Struct):
     """A part, a call or a whole raw item that the log holds; `whole` says that it takes no more.
 
     A call of the shell is a segment without text, and each of its commands one of its own. A patch is named by its
-    operation, in the namespace of its path.
+    operation, in the namespace of its path. `summary` are the parts of the summary of a thought, where the engine gave
+    them, and `annotations` counts those of a text.
     """
 
     kind: str
@@ -52,6 +57,8 @@ class Segment(Struct):
     namespace: str | None = None
     body: Any = None
     whole: bool = True
+    summary: Sequence[str] = ()
+    annotations: int = 0
 
 
 def segments_of(output: Sequence[Any]) -> list[Segment]:
@@ -61,7 +68,7 @@ def segments_of(output: Sequence[Any]) -> list[Segment]:
         if isinstance(item, Message) and not isinstance(item.content, str):
             segments += [_part_segment(part) for part in item.content]
         elif isinstance(item, Reasoning):
-            segments += [Segment(REASONING, part.text) for part in item.content or ()]
+            segments += _thought_segments(item)
         elif isinstance(item, FunctionCall):
             segments.append(Segment(FUNCTION, item.arguments, item.name, _namespace(item)))
         elif isinstance(item, CustomToolCall):
@@ -90,8 +97,20 @@ def _namespace(call: FunctionCall | CustomToolCall) -> str | None:
     return None if call.namespace is UNSET else call.namespace
 
 
+def _thought_segments(item: Reasoning) -> list[Segment]:
+    """The parts of a thought; its summary goes with the last of them."""
+    summary = [part.text for part in item.summary or ()]
+    texts = [part.text for part in item.content or ()] or ([""] if summary else [])
+    segments = [Segment(REASONING, text) for text in texts]
+    if segments:
+        segments[-1].summary = summary
+    return segments
+
+
 def _part_segment(part: Any) -> Segment:
-    return Segment(REFUSAL, part.refusal) if isinstance(part, Refusal) else Segment(TEXT, part.text)
+    if isinstance(part, Refusal):
+        return Segment(REFUSAL, part.refusal)
+    return Segment(TEXT, part.text, annotations=len(part.annotations or ()))
 
 
 class Suppressor:
@@ -110,6 +129,8 @@ class Suppressor:
         self._next = 0
         self._current: Segment | None = None
         self._matched = 0
+        self._summed: list[int] = []
+        self._annotated = 0
         self._calls = 0
         self._caught_up = False
 
@@ -138,6 +159,10 @@ class Suppressor:
             return self._arguments(delta)
         if isinstance(delta, CommandStart | ShellLimits):
             return self._of_shell(delta)
+        if isinstance(delta, SummaryDelta | AnnotationDelta):
+            return self._beside(delta)
+        if isinstance(delta, ThoughtEnd):
+            return self._thought_end(delta)
         self._leave()
         if self._next == len(self._segments):
             return self._pass(delta)
@@ -145,9 +170,53 @@ class Suppressor:
             raise _diverged("it ends before")
         if isinstance(delta, RawItemDelta):
             self._raw_item(delta)
-        else:
+        elif not isinstance(delta, MessageStart):
             self._call(delta)
         return None
+
+    def _beside(self, delta: SummaryDelta | AnnotationDelta) -> Routed | None:
+        """What goes with a thought or a text: the parts of its summary, its citations."""
+        current = self._current
+        if isinstance(delta, AnnotationDelta):
+            self._annotated += 1
+            if current is None or current.kind != TEXT or self._annotated <= current.annotations:
+                return None
+            if not self._is_last(current) or current.whole:
+                raise _diverged("it has more citations")
+            return self._pass(delta)
+        if not delta.text:
+            return None
+        if current is None or current.kind != REASONING:
+            self._leave()
+            if self._next == len(self._segments):
+                return self._pass(delta)
+            current = self._enter(REASONING)
+        return self._of_summary(delta, current)
+
+    def _thought_end(self, delta: ThoughtEnd) -> Routed | None:
+        """The end of a thought, where one is open; elsewhere it says nothing."""
+        thought = self._current
+        if thought is None or thought.kind != REASONING:
+            return None
+        self._leave()
+        return self._pass(delta) if self._is_last(thought) and not thought.whole else None
+
+    def _of_summary(self, delta: SummaryDelta, thought: Segment) -> Routed | None:
+        begins = delta.begins or not self._summed
+        if begins:
+            self._summed.append(0)
+        part, before = len(self._summed) - 1, self._summed[-1]
+        held = thought.summary[part] if part < len(thought.summary) else ""
+        known = held[before : before + len(delta.text)]
+        if not delta.text.startswith(known):
+            raise _diverged("it has another summary")
+        self._summed[-1] += len(known)
+        rest = delta.text[len(known) :]
+        if not rest:
+            return None
+        if not self._is_last(thought) or thought.whole:
+            raise _diverged("it has more of a summary")
+        return self._pass(SummaryDelta(rest, begins and part > 0 and not known))
 
     def _of_shell(self, delta: CommandStart | ShellLimits) -> Routed | None:
         """What belongs to a call of the shell; of one that was left out nothing is in the log."""
@@ -167,7 +236,8 @@ class Suppressor:
         if not delta.text and not (isinstance(delta, TextDelta) and delta.logprobs):
             return None
         kind = _KINDS[type(delta)]
-        if self._current is None or self._current.kind != kind:
+        # What is summed up is not thought on: more of it is another thought.
+        if self._current is None or self._current.kind != kind or (kind == REASONING and self._summed):
             self._leave()
             if self._next == len(self._segments):
                 return self._pass(delta)
@@ -246,13 +316,18 @@ class Suppressor:
             raise _diverged(f"it has a {kind} where there was a {segment.kind}")
         self._next += 1
         self._current = segment
-        self._matched = 0
+        self._matched = self._annotated = 0
+        self._summed.clear()
         return segment
 
     def _leave(self) -> None:
         """The turn is done with the current segment: the log must not hold more of it."""
         segment, self._current = self._current, None
-        if segment is None or self._matched == len(segment.text):
+        if segment is None:
+            return
+        if self._summed and self._summed != [len(part) for part in segment.summary]:
+            raise _diverged("it has less of a summary")
+        if self._matched == len(segment.text):
             return
         # The log closes a call without arguments with an empty object.
         if segment.kind == FUNCTION and segment.whole and not self._matched and segment.text == "{}":

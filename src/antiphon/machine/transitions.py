@@ -163,7 +163,7 @@ class Transitions:
         if state in ("function call", "custom call", "shell call", "patch call", "patch diff"):
             return True
         taking = [part for part in self._parts.items() if part[0][1] == len(self._items) - 1]
-        return bool(taking) and taking[-1][1] in ("text", "refusal", "reasoning")
+        return bool(taking) and taking[-1][1] in ("text", "refusal", "reasoning", "summary")
 
     def reopen(self) -> None:
         """Go back to before the terminal event, and the `error` before it, which nobody has seen."""

@@ -19,6 +19,8 @@ from antiphon.protocol.sse import encode_frame
 from support.programs import endings, events_of, programs, run_program
 
 DELTAS = (
+    e.AnnotationAdded,
+    e.ReasoningSummaryTextDelta,
     e.OutputTextDelta,
     e.RefusalDelta,
     e.ReasoningTextDelta,

@@ -54,7 +54,11 @@ class Ids:
 @contextmanager
 def drawing(ids: Ids) -> Iterator[None]:
     """Ids of the assembler come from there."""
-    with mock.patch("antiphon.machine.assembler.new_id", ids), mock.patch("antiphon.machine.callitems.new_id", ids):
+    with (
+        mock.patch("antiphon.machine.assembler.new_id", ids),
+        mock.patch("antiphon.machine.callitems.new_id", ids),
+        mock.patch("antiphon.machine.opened.new_id", ids),
+    ):
         yield
 
 
