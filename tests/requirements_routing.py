@@ -42,5 +42,10 @@ ROUTING: tuple[Requirement, ...] = (
         "upstreams.md, section 6",
         "Each tenant has a salt for the caches of upstreams, the same on each server of a store and after a restart.",
     ),
+    R(
+        "routing:metrics",
+        "operations C2",
+        "Metrics show what each replica has in flight, by its number and by nothing else.",
+    ),
     R("routing:bytes", "upstreams.md, section 6", "What goes up for a turn begins with the bytes of the turn before."),
 )

@@ -166,3 +166,35 @@ async def test_the_turns_of_a_chain_go_up_with_the_same_bytes_at_their_beginning
     assert len(set(rest)) == 1
     for shorter, longer in zip(sent, sent[1:], strict=False):
         assert longer.startswith(shorter + ", ")
+
+
+@pytest.mark.requirement("routing:metrics")
+async def test_what_replicas_do_is_counted_by_their_number(fake: FakeUpstream, tmp_path: Path):
+    async with fake_upstream() as other:
+        config = ModelConfig(name="scripted", upstream_model="m", replicas=(fake.url, other.url))
+        settings = Settings(models=(config,))
+        async with inprocess_app(settings=settings, store="sqlite", tmp_path=tmp_path) as app:
+
+            async def metrics() -> set[str]:
+                text = (await app.client.get("http://127.0.0.1/metrics")).text
+                return {line for line in text.splitlines() if 'replica="' in line or 'event="moved"' in line}
+
+            assert await metrics() == {
+                f'antiphon:replica_{name}{{model_name="scripted",replica="{number}"}} {value}'
+                for name, value in (("ready", "1.0"), ("requests_running", "0.0"))
+                for number in (0, 1)
+            }
+            first = await app.create("Hi")
+            home = 0 if fake.asked else 1
+            seen: list[set[str]] = []
+
+            async def answers(exchange: Exchange) -> None:
+                seen.append(await metrics())
+                await said("Well.")(exchange)
+
+            fake.behave = other.behave = answers
+            (fake, other)[home].up = False
+            second = await app.create("More", previous_response_id=first["id"])
+            assert second["output_text"] == "Well."
+    assert f'antiphon:replica_requests_running{{model_name="scripted",replica="{1 - home}"}} 1.0' in seen[0]
+    assert not any("127.0.0.1" in line for line in seen[0])

@@ -69,10 +69,18 @@ class _Models(Collector):
         ready = GaugeMetricFamily("antiphon:model_ready", "Whether a model can generate now.", labels=["model_name"])
         text = "Requests that wait because a model generates as many as its limit allows."
         waiting = GaugeMetricFamily("antiphon:num_requests_waiting", text, labels=["model_name"])
+        names = ["model_name", "replica"]
+        text = "Whether a replica of a model can be asked, by its number."
+        replica_ready = GaugeMetricFamily("antiphon:replica_ready", text, labels=names)
+        text = "Turns that a replica of a model generates, by its number."
+        replica_running = GaugeMetricFamily("antiphon:replica_requests_running", text, labels=names)
         for engine in self.engines():
+            for number, replica in enumerate(engine.replicas):
+                replica_ready.add_metric([engine.name, str(number)], replica.ready)
+                replica_running.add_metric([engine.name, str(number)], replica.running)
             ready.add_metric([engine.name], engine.ready)
             waiting.add_metric([engine.name], engine.gate.waiting)
-        return (ready, waiting)
+        return (ready, waiting, replica_ready, replica_running)
 
 
 class PrefixCounts(Struct):
