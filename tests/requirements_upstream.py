@@ -83,6 +83,7 @@ UPSTREAMS: tuple[Requirement, ...] = (
         "issue 3, Crash",
         "After a kill a turn is run again, what was told is not told again, and one that differs ends as failed.",
     ),
+    R("upstream:suites", "issue 5, must show 4", "The client suites pass through upstreams of both kinds."),
     R("upstream:chain", "issue 5, must show 4", "Through two servers a client gets what the one behind gives."),
     R(
         "upstream:settings",

@@ -31,10 +31,12 @@ def own_model(reason: str, *engines: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(behind, reason=f"the model runs elsewhere ({UPSTREAM}): {reason}")
 
 
-def upstream_table(engine: str, base_url: str) -> str:
-    """The `[[models]]` table of a scripted model that runs in another server."""
-    media = 'media = ["image", "audio"]\n' if engine == "chat" else ""
-    return f'[[models]]\nname = "scripted"\nengine = "{engine}"\nprofile = "antiphon"\nbase_url = "{base_url}"\n{media}'
+def upstream_table(engine: str, base_url: str, name: str = "scripted") -> str:
+    """The `[[models]]` table of the scripted model of another server, under that name."""
+    return (
+        f'[[models]]\nname = "{name}"\nupstream_model = "scripted"\nengine = "{engine}"\nprofile = "antiphon"\n'
+        f'base_url = "{base_url}"\nmedia = ["image", "audio"]\n'
+    )
 
 
 @contextmanager
