@@ -9,6 +9,7 @@ import platform
 import shutil
 import socket
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from antiphon import __version__
 from antiphon.access import check_access, configured_keys
 from antiphon.cli.access import missing_libraries
 from antiphon.cli.models import models_wanted
-from antiphon.cli.options import GroupedCommand, read_settings, setting_options
+from antiphon.cli.options import GroupedCommand, read_settings, setting_options, settings_file
 from antiphon.errors import ConfigurationError
 from antiphon.settings import FIELDS, ModelConfig, Settings
 
@@ -56,7 +57,10 @@ def doctor(ctx: click.Context, **params: Any) -> None:
     """  # noqa: D301 - the escape is click's mark for lines to keep
     failed = False
     try:
+        file = settings_file(params)
         checks = diagnose(read_settings(params))
+        if file is not None:
+            checks = chain([Check("ok", "file", f"{file} is read")], checks)
     except ConfigurationError as error:
         checks = iter([Check("fail", "settings", str(error))])
     for check in checks:
@@ -76,9 +80,8 @@ def diagnose(settings: Settings) -> Iterator[Check]:
     yield _data_directory(settings.data_path)
     for name in models_wanted(settings):
         yield _model(name, settings)
-    for config in settings.models:
-        if config.base_url is not None:
-            yield _upstream(config)
+    if settings.models:
+        yield from _tables(settings)
     yield _store(settings)
     yield _port(settings)
 
@@ -171,13 +174,34 @@ def _gguf(path: Path) -> Check:
     return Check("ok", "model", f"{path}, {path.stat().st_size / 1e6:.0f} MB")
 
 
+def _tables(settings: Settings) -> Iterator[Check]:
+    """What becomes of the tables of the file: their names, and whether the servers that they name answer."""
+    from antiphon.engines.build import upstream_tables
+    from antiphon.engines.registry import build_registry
+
+    try:
+        names = build_registry(settings).names()
+    except ConfigurationError as error:
+        yield Check("fail", "models", str(error))
+    else:
+        yield Check("ok", "models", f"{len(settings.models)} in [[models]], by the names {', '.join(names)}")
+    for config in settings.models:
+        try:
+            tables = upstream_tables(config)
+        except ConfigurationError as error:
+            yield Check("fail", "upstream", str(error))
+            continue
+        for table in tables:
+            yield _upstream(table)
+
+
 def _upstream(config: ModelConfig) -> Check:
     import asyncio
 
-    from antiphon.engines.upstream import chat_engine
+    from antiphon.engines.build import upstream_engine
 
     try:
-        engine = chat_engine(config)
+        engine = upstream_engine(config)
     except ConfigurationError as error:
         return Check("fail", "upstream", str(error))
     if asyncio.run(engine.answers()):

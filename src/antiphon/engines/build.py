@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -23,7 +23,10 @@ from antiphon.protocol.json import encode
 from antiphon.settings import ModelConfig, Settings
 from antiphon.tables import LimitsConfig, RayConfig, ReplicaConfig
 
-__all__ = ["DEFAULT_MODEL", "Entry", "Served", "configured", "entry"]
+if TYPE_CHECKING:
+    from antiphon.engines.upstream.elsewhere import ElsewhereEngine
+
+__all__ = ["DEFAULT_MODEL", "Entry", "Served", "configured", "entry", "upstream_engine", "upstream_tables"]
 
 Served = Engine | Embedder
 """Whatever stands behind the name of a model."""
@@ -133,14 +136,11 @@ def _model(config: ModelConfig, settings: Settings, on_event: EventHook | None) 
 
         template = "" if config.chat_template_file is None else _template(Path(config.chat_template_file).expanduser())
         return ray_engine(_bounded(config), settings, on_event, chat_template=template)
-    elsewhere = config.base_url is not None or bool(_replicas(config))
-    if config.engine in _ELSEWHERE or (config.engine is None and elsewhere):
-        return _elsewhere(_bounded(config), on_event)
+    if tables := upstream_tables(config):
+        return _elsewhere(tables, on_event)
     length = config.limits.context_length
     if length is not None:
         settings = replace(settings, context_length=length, scripted_context_length=length)
-    if config.engine == "ray":
-        return _ray(config, settings, on_event)
     _check_local(config)
     if config.path == ScriptedEngine.name and not config.embedding:
         engine = ScriptedEngine(settings.scripted_context_length, settings.reasoning_budget)
@@ -163,31 +163,41 @@ def _replicas(config: ModelConfig) -> list[ReplicaConfig]:
     return [ReplicaConfig(each) if isinstance(each, str) else each for each in config.servers]
 
 
-def _elsewhere(config: ModelConfig, on_event: EventHook | None) -> Engine:
-    """The engine of a model that runs elsewhere: over one server, or over several that run the same model.
+def upstream_tables(config: ModelConfig) -> list[ModelConfig]:
+    """The tables that the servers of a model elsewhere would have one by one; none for a model that runs here.
 
     Raises:
-        ConfigurationError: the table cannot be used.
+        ConfigurationError: its replicas cannot be used.
     """
-    replicas = _replicas(config)
-    name = config.name or config.upstream_model
-    place = f"The model '{name}' in [[models]]"
+    if config.engine not in _ELSEWHERE and (config.engine is not None or not (config.base_url or config.servers)):
+        return []
+    if config.path:
+        raise ConfigurationError(f"{config.path}: a model that runs elsewhere, as its URL says, has no 'path'.")
+    config, replicas = _bounded(config), _replicas(config)
+    place = f"The model '{config.name or config.upstream_model}' in [[models]]"
     if isinstance(config.replicas, int):
         raise ConfigurationError(f"{place}: its 'replicas' are a list of URLs or tables.")
     if not replicas:
-        return _upstream(config, on_event)
+        return [config]
     if config.base_url is not None:
         raise ConfigurationError(f"{place}: 'replicas' stand in the place of 'base_url'; give one of them.")
-    targets = [(each.base_url.rstrip("/"), each.upstream_model) for each in replicas]
-    if len(set(targets)) != len(targets):
+    if len({(each.base_url.rstrip("/"), each.upstream_model) for each in replicas}) != len(replicas):
         raise ConfigurationError(f"{place}: two of its replicas are the same.")
-    tables = [_replica(config, each) for each in replicas]
+    return [_replica(config, each) for each in replicas]
+
+
+def _elsewhere(tables: Sequence[ModelConfig], on_event: EventHook | None) -> Engine:
+    """The engine of a model that runs elsewhere: over one server, or over several that run the same model.
+
+    Raises:
+        ConfigurationError: a table cannot be used.
+    """
     if len(tables) == 1:
-        return _upstream(tables[0], on_event)
+        return upstream_engine(tables[0], on_event)
     from antiphon.engines.replicas.engine import ReplicatedEngine, replica_hook
 
-    engines = [_upstream(table, replica_hook(on_event, number)) for number, table in enumerate(tables)]
-    identities = [f"{url} {model or ''}".strip() for url, model in targets]
+    engines = [upstream_engine(table, replica_hook(on_event, number)) for number, table in enumerate(tables)]
+    identities = [f"{table.base_url} {table.upstream_model or ''}".strip() for table in tables]
     return ReplicatedEngine(engines[0].name, engines, identities=identities, on_event=on_event)
 
 
@@ -199,7 +209,12 @@ def _replica(config: ModelConfig, replica: ReplicaConfig) -> ModelConfig:
     return replace(config, **{"name": config.name or config.upstream_model, "replicas": (), **own})
 
 
-def _upstream(config: ModelConfig, on_event: EventHook | None) -> Engine:
+def upstream_engine(config: ModelConfig, on_event: EventHook | None = None) -> ElsewhereEngine:
+    """The engine over one server; nothing is asked of it yet.
+
+    Raises:
+        ConfigurationError: the table cannot be used.
+    """
     if config.engine == "responses":
         from antiphon.engines.responses import responses_engine
 
@@ -207,13 +222,6 @@ def _upstream(config: ModelConfig, on_event: EventHook | None) -> Engine:
     from antiphon.engines.upstream import chat_engine
 
     return chat_engine(config, on_event)
-
-
-def _ray(config: ModelConfig, settings: Settings, on_event: EventHook | None) -> Engine:
-    from antiphon.engines.ray.config import ray_engine
-
-    template = "" if config.chat_template_file is None else _template(Path(config.chat_template_file).expanduser())
-    return ray_engine(config, settings, on_event, chat_template=template)
 
 
 def _bounded(config: ModelConfig) -> ModelConfig:

@@ -82,6 +82,19 @@ def test_an_upstream_is_asked_whether_it_answers(tmp_path: Path, scripted_server
     wrong = checked('base_url = "http://127.0.0.1:9/v1"\nprofile = "acme"')
     assert wrong.exit_code == 1
     assert line(wrong, "upstream").startswith("fail")
+    several = checked(f'replicas = ["{scripted_server}", "http://127.0.0.1:9/v1"]')
+    assert [text[:4].strip() for text in several.stdout.splitlines() if " upstream " in text] == ["ok", "warn"]
+    assert "1 in [[models]], by the names far" in line(several, "models")
+    assert f"{config} is read" in line(several, "file")
+
+
+@pytest.mark.requirement("registry:tables")
+def test_what_a_table_says_of_requests_is_looked_at(tmp_path: Path) -> None:
+    config = tmp_path / "antiphon.toml"
+    config.write_text('[[models]]\npath = "scripted"\ndefaults = { temperature = 9 }\n', encoding="utf-8")
+    result = doctor("--config", str(config), "--store", "memory")
+    assert result.exit_code == 1
+    assert "Invalid value for 'temperature'" in line(result, "models")
 
 
 def test_missing_libraries_fail(monkeypatch: pytest.MonkeyPatch) -> None:
