@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from antiphon.engines.responses.profiles import PROFILES as RESPONSES
+from antiphon.engines.responses.request import request_body as responses_body
 from antiphon.engines.upstream.profiles import PROFILES
 from antiphon.engines.upstream.request import request_body, session_headers
 from antiphon.prompt.prompt import Affinity, ChatMessage, Prompt
@@ -54,3 +58,17 @@ def test_each_turn_begins_with_the_bytes_of_the_one_before(profile: str):
     for (shorter, rest), (longer, other) in zip(sent, sent[1:], strict=False):
         assert longer.startswith(shorter)
         assert rest == other
+
+
+@pytest.mark.requirement("routing:hints", "routing:salt")
+@pytest.mark.parametrize("profile", RESPONSES)
+def test_an_endpoint_for_responses_is_told_as_one_for_chats_is(profile: str):
+    kind = RESPONSES[profile]
+    body = responses_body(Prompt([USER], affinity=Affinity("k", "s")), kind, "m")
+    if profile in PROFILES:
+        prompt = Prompt([USER], affinity=Affinity("k", "s"))
+        assert session_headers(prompt, kind.trust) == session_headers(prompt, PROFILES[profile])
+        expected = request_body(prompt, PROFILES[profile], "m")
+        for field in ("prompt_cache_key", "cache_salt"):
+            assert body.get(field) == expected.get(field)
+    assert json.dumps(body).count('"k"') == ("prompt_cache_key" in body)

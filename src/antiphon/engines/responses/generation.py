@@ -16,7 +16,7 @@ from antiphon.engines.responses.request import request_body
 from antiphon.engines.upstream.attempts import Deltas, arranged, checked, connected
 from antiphon.engines.upstream.client import UpstreamClient, UpstreamLostError
 from antiphon.engines.upstream.health import Health
-from antiphon.engines.upstream.request import held_back, judged
+from antiphon.engines.upstream.request import held_back, judged, session_headers
 from antiphon.errors import EngineError
 from antiphon.machine.deltas import Delta
 from antiphon.prompt.prompt import Prompt
@@ -45,11 +45,12 @@ class Upstream(Struct, frozen=True):
 def generated(turn: ResponsesTurn, upstream: Upstream) -> Deltas:
     """The deltas of a turn; closing the generator closes the connection. It raises what `checked` does."""
     profile = upstream.profile
+    headers = session_headers(turn.prompt, profile.trust)
 
     def ask(attempt: int) -> Deltas:
         def arrangement(prompt: Prompt) -> Deltas:
             body = request_body(prompt, profile, upstream.model, attempt=attempt)
-            return connected(upstream.health, lambda: _read(body, ResponsesDecoder(turn.reading), upstream))
+            return connected(upstream.health, lambda: _read(body, headers, ResponsesDecoder(turn.reading), upstream))
 
         return arranged(turn.prompt, arrangement)
 
@@ -57,11 +58,11 @@ def generated(turn: ResponsesTurn, upstream: Upstream) -> Deltas:
 
 
 async def _read(
-    body: Mapping[str, Any], decoder: ResponsesDecoder, upstream: Upstream
+    body: Mapping[str, Any], headers: Mapping[str, str], decoder: ResponsesDecoder, upstream: Upstream
 ) -> AsyncGenerator[Sequence[Delta]]:
     """The deltas of one connection, up to the `Stop`."""
     came = False
-    async with contextlib.aclosing(upstream.client.stream(body, _PATH)) as stream:
+    async with contextlib.aclosing(upstream.client.stream(body, _PATH, headers)) as stream:
         async for events in stream:
             came = True
             deltas: list[Delta] = []

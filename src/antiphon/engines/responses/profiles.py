@@ -12,6 +12,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from antiphon.client import profiles as driver
+from antiphon.engines.upstream.profiles import AFFINITY, ROUTERS
 from antiphon.engines.upstream.profiles import Profile as Trust
 
 __all__ = ["PROFILES", "Profile"]
@@ -80,7 +81,13 @@ PROFILES: Final[Mapping[str, Profile]] = {
     profile.name: profile
     for profile in (
         Profile(
-            Trust("generic", choices=frozenset({"none", "required"}), fields=_same(*_USUAL), efforts=None),
+            Trust(
+                "generic",
+                choices=frozenset({"none", "required"}),
+                fields=_same(*_USUAL),
+                efforts=None,
+                session_headers=AFFINITY,
+            ),
             driver.GENERIC,
         ),
         Profile(_openai("openai"), driver.OPENAI, custom=True, thoughts="sealed", keyed=True),
@@ -115,6 +122,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
                 choices=frozenset(),
                 fields={**_same(*_USUAL, *_PENALTIES), "repeat_penalty": "repetition_penalty"},
                 efforts=_EFFORTS,
+                session_headers=ROUTERS,
             ),
             driver.VLLM,
             thoughts="text",
@@ -126,9 +134,11 @@ PROFILES: Final[Mapping[str, Profile]] = {
                 choices=frozenset(),
                 fields={**_same(*_USUAL, *_PENALTIES), "repeat_penalty": "repetition_penalty"},
                 efforts=_EFFORTS,
+                session_headers=ROUTERS,
             ),
             driver.GENERIC,
             thoughts="text",
+            salted=True,
         ),
         Profile(
             Trust("mixedbread", choices=frozenset({"none", "required"}), fields=_same(*_USUAL)),

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-__all__ = ["PROFILES", "Profile"]
+__all__ = ["AFFINITY", "PROFILES", "ROUTERS", "Profile"]
 
 _COMMON: Final = ("temperature", "top_p", "presence_penalty", "frequency_penalty", "seed", "stop", "logit_bias")
 _MORE: Final = ("top_k", "min_p")
@@ -77,8 +77,11 @@ def _same(*names: str) -> dict[str, str]:
 _EFFORTS: Final = frozenset({"low", "medium", "high"})
 _FORMATS: Final = frozenset({"json_object", "json_schema"})
 
-_ROUTERS: Final = ("x-session-id", "x-smg-routing-key", "x-dynamo-session-id")
+ROUTERS: Final = ("x-session-id", "x-smg-routing-key", "x-dynamo-session-id")
 """What routers before several vLLMs or SGLangs, and vLLM itself, read to keep a session in one place."""
+
+AFFINITY: Final = ("x-session-affinity",)
+"""What providers of many models read for the same."""
 
 PROFILES: Final[Mapping[str, Profile]] = {
     profile.name: profile
@@ -87,7 +90,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             "generic",
             choices=frozenset({"none", "required"}),
             fields=_same(*_COMMON),
-            session_headers=("x-session-affinity",),
+            session_headers=AFFINITY,
         ),
         Profile(
             "openai",
@@ -135,7 +138,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             template_kwargs=True,
             reasoning="reasoning_content",
             tool_names=True,
-            session_headers=_ROUTERS,
+            session_headers=ROUTERS,
             cache_salt=True,
         ),
         Profile(
@@ -146,7 +149,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             template_kwargs=True,
             reasoning="reasoning_content",
             tool_names=True,
-            session_headers=_ROUTERS,
+            session_headers=ROUTERS,
             cache_salt=True,
         ),
         Profile(
