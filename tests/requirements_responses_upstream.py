@@ -35,6 +35,17 @@ RESPONSES_UPSTREAMS: tuple[Requirement, ...] = (
     R("responses-upstream:usage", "driver.md D13", "Usage is the upstream's, and an estimate where it tells none."),
     R("responses-upstream:logprobs", "responses-api 6.3", "Log probabilities go with the text that they are of."),
     R("responses-upstream:error", "driver.md S12, S13", "Errors of either shape, and failed responses, are errors."),
+    R(
+        "responses-upstream:hosted",
+        "issue 5, section 2",
+        "What an upstream ran itself is passed on whole, with ids of ours and its own kept, and so are citations.",
+    ),
+    R(
+        "responses-upstream:thoughts",
+        "driver.md S3, D5",
+        "Summaries come as such, and sealed thoughts stay with what they are of.",
+    ),
+    R("responses-upstream:phases", "driver.md S1", "Messages stay apart, each with its phase."),
     R("responses-upstream:serve", "issue 5, section 2", "A Responses endpoint stands behind a model here."),
     R(
         "responses-upstream:fault",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from antiphon.errors import APIError
-from antiphon.protocol.items import Item, RawItem
+from antiphon.protocol.items import Item, RawItem, decode_stored_item
+from antiphon.protocol.json import encode
 from antiphon.protocol.response import ERROR_CODES, Response, ResponseError
 
 __all__ = ["output_items", "response_error"]
@@ -16,7 +17,10 @@ def output_items(response: Response) -> list[Item]:
     return [_raw_item(item) if isinstance(item, dict) else item for item in response.output]
 
 
-def _raw_item(body: Any) -> RawItem:
+def _raw_item(body: Any) -> Item:
+    if body["type"] == "reasoning":
+        # A sealed thought without words, which came whole.
+        return decode_stored_item(encode(body))
     return RawItem(body["type"], body["id"], body)
 
 

@@ -11,11 +11,16 @@ from antiphon.engines.responses.decoder import Reading, ResponsesDecoder
 from antiphon.engines.upstream.client import UpstreamLostError
 from antiphon.errors import EngineError
 from antiphon.machine.deltas import (
+    AnnotationDelta,
     Delta,
+    MessageStart,
+    RawItemDelta,
     ReasoningDelta,
     RefusalDelta,
     Stop,
+    SummaryDelta,
     TextDelta,
+    ThoughtEnd,
     TokenUsage,
     ToolCallDelta,
     ToolCallStart,
@@ -190,3 +195,61 @@ def test_log_probabilities_go_with_their_text():
     came = {**text("A"), "logprobs": [entry]}
     assert read(CREATED, came, end(), logprobs=True)[0] == TextDelta("A", [Logprob("A", [65], -0.5, [])])
     assert read(CREATED, came, end())[0] == TextDelta("A")
+
+
+SEARCH = {"id": "ws_1", "type": "web_search_call", "status": "completed", "action": {"type": "search", "query": "q"}}
+CITATION = {"type": "url_citation", "url": "u", "title": "t", "start_index": 0, "end_index": 1}
+
+
+@pytest.mark.requirement("responses-upstream:hosted")
+def test_what_the_upstream_ran_itself_is_passed_on_whole():
+    searched = RawItemDelta(
+        {"type": "web_search_call", "status": "completed", "action": SEARCH["action"], "upstream_id": "ws_1"},
+        begins=True,
+    )
+    listed = {"id": "mcpl_1", "type": "mcp_list_tools", "server_label": "s", "tools": []}
+    events = [
+        CREATED,
+        done(0, **listed),
+        added(1, **{**SEARCH, "status": "in_progress"}),
+        {"type": "response.web_search_call.searching", "output_index": 1, "item_id": "ws_1"},
+        done(1, **SEARCH),
+        text("A", 2),
+        {
+            "type": "response.output_text.annotation.added",
+            "output_index": 2,
+            "content_index": 0,
+            "annotation_index": 0,
+            "annotation": CITATION,
+        },
+    ]
+    whole = {"type": "message", "content": [{"type": "output_text", "text": "A", "annotations": [CITATION, CITATION]}]}
+    shown = RawItemDelta({"type": "mcp_list_tools", "server_label": "s", "tools": [], "upstream_id": "mcpl_1"})
+    cited, stop = AnnotationDelta(CITATION), Stop("stop", USED)
+    assert read(*events, done(2, **whole), end()) == [shown, searched, TextDelta("A"), cited, cited, stop]
+    assert read(CREATED, text("A"), end(output=[SEARCH])) == [TextDelta("A"), searched, stop]
+
+
+@pytest.mark.requirement("responses-upstream:thoughts")
+def test_summaries_and_sealed_thoughts_are_kept_apart():
+    def summed(delta: str, part: int) -> dict[str, Any]:
+        kind = "response.reasoning_summary_text.delta"
+        return {"type": kind, "output_index": 0, "summary_index": part, "delta": delta}
+
+    sealed = done(0, type="reasoning", summary=[], encrypted_content="blob")
+    events = [CREATED, summed("a", 0), summed("b", 0), summed("c", 1), sealed, text("A", 1), end()]
+    first = [SummaryDelta("a"), SummaryDelta("b"), SummaryDelta("c", True)]
+    rest = [TextDelta("A"), Stop("stop", USED)]
+    assert read(*events, sealed=True) == [*first, ThoughtEnd("blob"), *rest]
+    assert read(*events) == [*first, ThoughtEnd(), *rest]
+    alone = {"type": "reasoning", "summary": [], "encrypted_content": "blob", "status": "completed"}
+    assert read(CREATED, sealed, text("A", 1), end(), sealed=True) == [RawItemDelta(alone), *rest]
+    assert read(CREATED, sealed, text("A", 1), end()) == rest
+
+
+@pytest.mark.requirement("responses-upstream:phases")
+def test_messages_stay_apart_with_their_phases():
+    first = added(0, type="message", role="assistant", content=[], phase="commentary")
+    second = added(1, type="message", role="assistant", content=[])
+    told = read(CREATED, first, text("A"), second, text("b", 1), end())
+    assert told == [MessageStart("commentary"), TextDelta("A"), MessageStart(), TextDelta("b"), Stop("stop", USED)]

@@ -15,10 +15,11 @@ from antiphon.client.chunks import ArgumentsFragment, Chunk, ContentChunk, MetaC
 from antiphon.client.errors import StreamCutError
 from antiphon.client.events import read_event
 from antiphon.client.items import FUNCTION_CALLS
-from antiphon.client.loose import as_dict, as_str, well_formed
+from antiphon.client.loose import as_dict, as_dicts, as_int, as_place, as_str, well_formed
 from antiphon.client.response import Response, Usage
 from antiphon.client.stream import StreamDecoder
 from antiphon.engines.responses.order import CustomCall, Order
+from antiphon.engines.responses.plain import plain
 from antiphon.engines.upstream.calls import Call
 from antiphon.engines.upstream.client import UpstreamLostError
 from antiphon.engines.upstream.logprobs import read_logprobs
@@ -26,15 +27,32 @@ from antiphon.engines.upstream.usage import UsageCount
 from antiphon.engines.upstream.wire import FunctionPiece, TokenDetails, UsagePiece
 from antiphon.engines.upstream.words import INVALID, told_words, upstream_fault
 from antiphon.errors import EngineError
-from antiphon.machine.deltas import Delta, ReasoningDelta, RefusalDelta, Stop, TextDelta
+from antiphon.machine.deltas import (
+    AnnotationDelta,
+    Delta,
+    MessageStart,
+    RawItemDelta,
+    ReasoningDelta,
+    RefusalDelta,
+    Stop,
+    SummaryDelta,
+    TextDelta,
+    ThoughtEnd,
+)
 from antiphon.protocol.parts import Logprob
 from antiphon.protocol.sse import ServerSentEvent
 
-__all__ = ["Reading", "ResponsesDecoder"]
+__all__ = ["UPSTREAM_ID", "Reading", "ResponsesDecoder"]
+
+UPSTREAM_ID: Final = "upstream_id"
+"""The field of an item that an upstream ran in which its id there is kept: the item goes back under it."""
 
 _DONE: Final = "[DONE]"
 _UNNAMED: Final = "message"
 """The name of an event that has none."""
+
+_SPOKEN: Final = frozenset({"message", "output_text", "text", "refusal", *FUNCTION_CALLS})
+"""Items that are told as they come."""
 
 _TERMINAL: Final = {"failed": "response.failed", "incomplete": "response.incomplete", "completed": "response.completed"}
 
@@ -43,13 +61,14 @@ class Reading(Struct, frozen=True):
     """How a turn is to be read.
 
     `tools` are the tools that were declared, each with whether it is a custom one. `one_call` keeps the first call
-    only.
+    only. `sealed` says that sealed thoughts are for the upstream alone, and are kept as they come.
     """
 
     input_tokens: int
     tools: Mapping[str, bool] = {}
     one_call: bool = False
     logprobs: bool = False
+    sealed: bool = False
 
 
 class ResponsesDecoder:
@@ -62,6 +81,11 @@ class ResponsesDecoder:
         self._order = Order()
         self._calls: dict[int, Call | CustomCall] = {}
         self._left_out: set[int] = set()
+        self._told: dict[str, int] = {}
+        self._cited: dict[tuple[int, int], int] = {}
+        self._summed: tuple[int | None, int | None] | None = None
+        self._thinking = False
+        self._spoke = False
         self.done = False
         """Whether the `Stop` was given."""
 
@@ -92,10 +116,15 @@ class ResponsesDecoder:
                 raise upstream_fault(told_words(event.data))
             raise EngineError("The upstream sent what is no event of a response.", code=INVALID)
         body = _as_event(body, event.event)
+        kind = body.get("type")
+        if kind == "response.output_item.added":
+            self._item_begins(as_dict(body.get("item")))
         for chunk in self._decoder.feed(body):
             self._chunk(chunk, body)
-        if body.get("type") == "response.output_item.done":
-            self._item_done()
+        if kind == "response.content_part.done":
+            self._cite(body, as_dict(body.get("part")))
+        elif kind == "response.output_item.done":
+            self._item_done(as_dict(body.get("item")), body)
         return self._finish() if self._decoder.ended else self._order.taken()
 
     def end(self) -> list[Delta]:
@@ -110,18 +139,33 @@ class ResponsesDecoder:
 
     def _chunk(self, chunk: Chunk, event: dict[str, Any]) -> None:
         if isinstance(chunk, ContentChunk):
+            self._spoke = True
             self._usage.saw(chunk.text)
             delta = RefusalDelta(chunk.text) if chunk.refusal else TextDelta(chunk.text, self._logprobs(event))
             self._order.put(delta)
         elif isinstance(chunk, ThinkingChunk):
-            if chunk.summary_index is None:
-                self._usage.saw(chunk.text, thinking=True)
-                self._order.put(ReasoningDelta(chunk.text))
+            self._think(chunk)
         elif isinstance(chunk, ToolCallChunk):
             if chunk.type in FUNCTION_CALLS:
                 self._call(chunk)
-        elif isinstance(chunk, MetaChunk) and chunk.tool_call_args is not None:
-            self._arguments(chunk.tool_call_args)
+        elif isinstance(chunk, MetaChunk):
+            if chunk.tool_call_args is not None:
+                self._arguments(chunk.tool_call_args)
+            place = (as_place(event.get("output_index")), as_place(event.get("content_index")))
+            for annotation in chunk.annotations or ():
+                self._cited[place] = self._cited.get(place, 0) + 1
+                self._order.put(AnnotationDelta(plain(annotation)))
+
+    def _think(self, chunk: ThinkingChunk) -> None:
+        self._thinking = True
+        self._usage.saw(chunk.text, thinking=True)
+        if chunk.summary_index is None:
+            self._order.put(ReasoningDelta(chunk.text))
+            return
+        part = (chunk.output_index, chunk.summary_index)
+        begins = self._summed is not None and self._summed != part
+        self._summed = part
+        self._order.put(SummaryDelta(chunk.text, begins))
 
     def _call(self, chunk: ToolCallChunk) -> None:
         if self._reading.one_call and self._calls:
@@ -152,12 +196,52 @@ class ResponsesDecoder:
             call.add(FunctionPiece(None, more.fragment))
         self._order.advance()
 
-    def _item_done(self) -> None:
-        """Some item has ended; whatever is told of custom calls then is all of them."""
+    def _item_begins(self, item: dict[str, Any]) -> None:
+        phase = as_str(item.get("phase"))
+        if item.get("type") == "message" and (self._spoke or phase is not None):
+            self._order.put(MessageStart(phase))
+
+    def _item_done(self, item: dict[str, Any], event: dict[str, Any]) -> None:
+        """An item has ended; whatever is told of custom calls then is all of them."""
+        kind = as_str(item.get("type")) or "message"
         for call in self._calls.values():
             if isinstance(call, CustomCall):
                 call.whole = True
         self._order.advance()
+        if kind == "message":
+            for part in as_dicts(item.get("content"))[-1:]:
+                self._cite(event, part)
+        self._tell_item(kind, item)
+
+    def _tell_item(self, kind: str, item: dict[str, Any]) -> None:
+        """What is told of an item at its end: a thought's seal, or the whole of what the upstream ran itself."""
+        self._told[kind] = self._told.get(kind, 0) + 1
+        if kind == "reasoning":
+            sealed = (as_str(item.get("encrypted_content")) or "") if self._reading.sealed else ""
+            if self._thinking:
+                self._order.put(ThoughtEnd(well_formed(sealed)))
+            elif sealed:
+                thought: dict[str, Any] = {"type": kind, "summary": [], "encrypted_content": well_formed(sealed)}
+                self._order.put(RawItemDelta({**thought, "status": "completed"}))
+            self._thinking, self._summed = False, None
+        elif kind not in _SPOKEN:
+            body = plain({name: value for name, value in item.items() if name != "id"})
+            identity = as_str(item.get("id"))
+            if identity:
+                body[UPSTREAM_ID] = well_formed(identity)
+            self._order.put(RawItemDelta(body, begins="status" in body))
+
+    def _cite(self, event: dict[str, Any], part: dict[str, Any]) -> None:
+        """Tell of citations of a part that no event of their own told of."""
+        content_index = as_int(event.get("content_index"))
+        index = as_place(event.get("output_index"))
+        if content_index is None:
+            content_index = max((place for item, place in self._cited if item == index), default=0)
+        place = (index, content_index)
+        found = as_dicts(part.get("annotations"))
+        for annotation in found[self._cited.get(place, 0) :]:
+            self._order.put(AnnotationDelta(plain(annotation)))
+        self._cited[place] = max(len(found), self._cited.get(place, 0))
 
     def _logprobs(self, event: dict[str, Any]) -> list[Logprob] | None:
         if not self._reading.logprobs:
@@ -174,11 +258,22 @@ class ResponsesDecoder:
             raise upstream_fault({"message": problem.message, "code": problem.code, "type": problem.type})
         if response.status == "cancelled":
             raise EngineError("The upstream cancelled its answer.", code="upstream_error")
+        self._tell_rest(response)
         self._tell(response.usage)
         stop = Stop(_reason(response), self._usage.used())
         self._order.end(cut=stop.cut)
         self.done = True
         return self._order.taken([stop])
+
+    def _tell_rest(self, response: Response) -> None:
+        """The items whose end was not told of by an event."""
+        left = dict(self._told)
+        for item in response.output:
+            kind = as_str(item.get("type")) or "message"
+            if left.get(kind, 0) > 0:
+                left[kind] -= 1
+            elif kind != "reasoning" or not self._thinking:
+                self._tell_item(kind, item)
 
     def _tell(self, usage: Usage) -> None:
         said = usage.usage_reported

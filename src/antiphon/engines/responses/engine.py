@@ -50,6 +50,7 @@ class ResponsesEngine(ElsewhereEngine):
             callable_tools(prompt),
             one_call=not prompt.parallel_tool_calls,
             logprobs=prompt.sampling.top_logprobs is not None,
+            sealed=self._profile.thoughts == "sealed",
         )
         return ResponsesTurn(prompt=prompt, input_tokens=tokens, constrained=True, reading=reading)
 
