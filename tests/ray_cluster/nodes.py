@@ -64,7 +64,10 @@ class Nodes:
     def deploy(self, **settings: Any) -> None:
         """Write the configuration, and deploy it, by the commands of the guide."""
         config = self.folder / "antiphon.toml"
-        lines = [f"{name} = {value}" for name, value in {"port": self.port, "lease_seconds": 2, **settings}.items()]
+        lines = [
+            f"{name} = {value}"
+            for name, value in {"port": self.port, "lease_seconds": 2, "slots": 8, **settings}.items()
+        ]
         lines += ["[[models]]", 'name = "tiny"', 'engine = "ray"', f'path = "{self.model}"', "replicas = 2"]
         lines += ["ray = { num_cpus = 1, resources = { engine = 1 } }", "limits = { max_output_tokens = 8000 }"]
         config.write_text("\n".join(lines) + "\n")

@@ -20,7 +20,7 @@ from ray_cluster.nodes import PIECES, Nodes, running, until
 
 __all__ = ["run"]
 
-LONG, LONGER = 1_500, 2_500
+LONG, LONGER = 4_000, 2_500
 """Tokens of answers in whose middle something happens."""
 
 STREAMS = 6
@@ -161,16 +161,10 @@ class Run:
     def engine_killed(self) -> str:
         """A node with an engine is killed while both engines are in the middle of streams."""
         readings = [self._stream(f"engine {number}", LONG) for number in range(STREAMS)]
-        half = threading.Barrier(STREAMS + 1, timeout=MOST_SECONDS)
-
-        def read(reading: Reading) -> None:
-            reading.go_on(enough=lambda: len(reading.text) > 1_000)
-            half.wait()
-            reading.go_on()
-
         with ThreadPoolExecutor(STREAMS) as pool:
-            reads = [pool.submit(read, reading) for reading in readings]
-            half.wait()
+            reads = [pool.submit(reading.go_on) for reading in readings]
+            until(lambda: self._working_on(self._nodes.engine_only) > 0, "a turn is on the node")
+            until(lambda: min(len(reading.text) for reading in readings) > 100, "all streams have begun")
             lost = self._working_on(self._nodes.engine_only)
             self._nodes.kill(self._nodes.engine_only)
             for done in reads:

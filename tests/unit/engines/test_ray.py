@@ -10,10 +10,9 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from antiphon.engines.base import Capabilities, Engine, EngineLostError, PreparedTurn, Sampled
+from antiphon.engines.base import Capabilities, Engine, PreparedTurn, Sampled
 from antiphon.engines.ray import actor as actor_module
 from antiphon.engines.ray import wire
-from antiphon.engines.ray.actor import EngineActor
 from antiphon.engines.ray.engine import Actor, Group, RayEngine
 from antiphon.engines.replicas.engine import ReplicatedEngine
 from antiphon.engines.scripted import ScriptedEngine
@@ -36,8 +35,9 @@ from antiphon.protocol.parts import Logprob, TopLogprob
 from antiphon.protocol.request import TextFormat
 from antiphon.protocol.sampling import Samplers
 from antiphon.protocol.tools import CustomTool, FunctionTool
+from support.near_actor import NearActor
 
-OPTIONS = wire.encode(wire.EngineOptions(path="/models/tiny.gguf", name="tiny", seconds=0.05))
+OPTIONS = wire.EngineOptions(path="/models/tiny.gguf", name="tiny", seconds=0.05)
 WORDS = [f"{number} " for number in range(1, 21)]
 
 
@@ -101,34 +101,8 @@ class Counting(Engine):
             self.ended.set()
 
 
-class Local(Actor):
-    """An actor in this process. From `lost` on it is gone, and streams break off after so many batches."""
-
-    def __init__(self, engine: Engine, options: bytes = OPTIONS) -> None:
-        class Made(EngineActor):
-            def _make(self, options: wire.EngineOptions) -> Engine:
-                return engine
-
-        self.actor = Made(options)
-        self.lost = False
-        self.breaks_after: int | None = None
-
-    async def call(self, method: str, *arguments: Any) -> bytes:
-        if self.lost:
-            raise EngineLostError("gone")
-        return await getattr(self.actor, method)(*arguments)
-
-    async def stream(self, method: str, *arguments: Any) -> AsyncGenerator[bytes]:
-        if self.lost:
-            raise EngineLostError("gone")
-        came = 0
-        async with aclosing(getattr(self.actor, method)(*arguments)) as batches:
-            async for batch in batches:
-                yield batch
-                came += 1
-                if came == self.breaks_after:
-                    self.lost = True
-                    raise EngineLostError("gone")
+def near(engine: Engine) -> NearActor:
+    return NearActor(OPTIONS, engine)
 
 
 def engine_over(actor: Actor, group: Group | None = None, number: int = 0, **options: Any) -> RayEngine:
@@ -248,7 +222,7 @@ def test_an_error_of_another_kind_is_one_of_the_engine() -> None:
 async def test_an_engine_elsewhere_is_asked_as_one_that_is_here() -> None:
     here = ScriptedEngine(4096, -1)
     events: list[str] = []
-    engine = engine_over(Local(ScriptedEngine(4096, -1)), on_event=lambda name, event, _: events.append(event))
+    engine = engine_over(near(ScriptedEngine(4096, -1)), on_event=lambda name, event, _: events.append(event))
     await engine.start()
     assert await engine.wait_ready(5)
     assert engine.capabilities == here.capabilities
@@ -273,7 +247,7 @@ async def test_an_engine_elsewhere_is_asked_as_one_that_is_here() -> None:
 @pytest.mark.requirement("ray:engine")
 async def test_a_refusal_and_a_fault_come_as_they_are_there() -> None:
     there = Counting()
-    engine = engine_over(Local(there))
+    engine = engine_over(near(there))
     await engine.start()
     turn = await engine.prepare(prompt())
     there.fault = ContextOverflowError(9, 5)
@@ -301,7 +275,7 @@ async def test_what_was_drawn_is_known_here_as_it_comes() -> None:
     there = Counting()
     there.holds_at = 5
     there.go.clear()
-    actor = Local(there)
+    actor = near(there)
     engine = engine_over(actor)
     await engine.start()
     turn = await engine.prepare(prompt())
@@ -330,7 +304,7 @@ async def test_an_engine_that_begins_a_turn_anew_says_so() -> None:
                 async for deltas in stream:
                     yield deltas
 
-    engine = engine_over(Local(Anew()))
+    engine = engine_over(near(Anew()))
     await engine.start()
     turn = await engine.prepare(prompt())
     turn.sampled = Sampled([7, 8], ["x", "y"], 2)
@@ -343,7 +317,7 @@ async def test_an_engine_that_begins_a_turn_anew_says_so() -> None:
 @pytest.mark.parametrize("after", [1, 2, 7])
 async def test_a_turn_goes_on_at_another_engine(after: int) -> None:
     there = [Counting(), Counting()]
-    actors = [Local(engine) for engine in there]
+    actors = [near(engine) for engine in there]
     group = Group("tiny", 2)
     engine = ReplicatedEngine("tiny", [engine_over(actor, group, n) for n, actor in enumerate(actors)])
     await engine.start()
@@ -362,7 +336,7 @@ async def test_a_turn_goes_on_at_another_engine(after: int) -> None:
 
 @pytest.mark.requirement("ray:lost")
 async def test_a_lost_engine_is_asked_again_when_it_is_back() -> None:
-    actor = Local(Counting())
+    actor = near(Counting())
     events: list[str] = []
     engine = engine_over(actor, on_event=lambda name, event, _: events.append(event))
     await engine.start()
@@ -383,7 +357,7 @@ async def test_a_reader_that_leaves_ends_the_turn_there() -> None:
     there = Counting()
     there.holds_at = 5
     there.go.clear()
-    actor = Local(there)
+    actor = near(there)
     engine = engine_over(actor)
     await engine.start()
     stream = engine.generate(await engine.prepare(prompt()))
@@ -406,7 +380,7 @@ async def test_turns_of_a_server_that_is_gone_end_and_the_engine_leaves(
     there = Counting()
     there.holds_at = 5
     there.go.clear()
-    actor = Local(there).actor
+    actor = near(there).actor
     assert not wire.answered(await actor.attend("one"), wire.Facts).ready
     asked = wire.encode(wire.Asked("t", "one", wire.encode_prompt(prompt())))
     batches = [batch async for batch in actor.generate(asked)]
@@ -422,7 +396,7 @@ async def test_a_model_that_no_node_can_load_ends_the_start() -> None:
     for each in broken:
         each.fault = ConfigurationError("The model cannot be loaded: no such file.")
     group = Group("tiny", 2)
-    engines = [engine_over(Local(each), group, number) for number, each in enumerate(broken)]
+    engines = [engine_over(near(each), group, number) for number, each in enumerate(broken)]
     for result in await asyncio.gather(*(engine.start() for engine in engines), return_exceptions=True):
         assert isinstance(result, ConfigurationError)
         assert "no such file" in str(result)
@@ -438,7 +412,7 @@ async def test_one_node_that_can_load_the_model_is_enough() -> None:
     engine = ReplicatedEngine(
         "tiny",
         [
-            engine_over(Local(each), group, n, on_event=lambda name, event, fields: told.append((event, dict(fields))))
+            engine_over(near(each), group, n, on_event=lambda name, event, fields: told.append((event, dict(fields))))
             for n, each in enumerate((broken, well))
         ],
     )
@@ -455,7 +429,7 @@ async def test_one_node_that_can_load_the_model_is_enough() -> None:
 
 @pytest.mark.requirement("ray:start")
 async def test_a_cluster_without_room_ends_the_start() -> None:
-    actor = Local(Counting())
+    actor = near(Counting())
     actor.lost = True
     engine = RayEngine("tiny", actor, Group("tiny", 1), 0, load_timeout=0.05)
     with pytest.raises(ConfigurationError, match="ray status"):

@@ -41,7 +41,7 @@ __all__ = ["AWAY_SECONDS", "BEAT_SECONDS", "EngineActor"]
 BEAT_SECONDS: Final = 2.0
 """How often a server says that it is there."""
 
-AWAY_SECONDS: Final = 10.0
+AWAY_SECONDS: Final = 30.0
 """Seconds of silence after which a server counts as gone."""
 
 _MOST_PREPARED: Final = 256

@@ -36,7 +36,7 @@ __all__ = ["Actor", "Group", "RayEngine", "RayTurn"]
 _RETRY_SECONDS: Final = 0.25
 """How soon an engine that did not answer is asked again."""
 
-_ANSWER_SECONDS: Final = 5.0
+_ANSWER_SECONDS: Final = 10.0
 """Seconds that an engine may take to say that it is there."""
 
 _LEAVE_SECONDS: Final = 1.0
