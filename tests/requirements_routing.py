@@ -47,5 +47,10 @@ ROUTING: tuple[Requirement, ...] = (
         "operations C2",
         "Metrics show what each replica has in flight, by its number and by nothing else.",
     ),
+    R(
+        "routing:health",
+        "issue 5, section 3",
+        "An upstream that nobody asks is probed, and out of service while it is gone.",
+    ),
     R("routing:bytes", "upstreams.md, section 6", "What goes up for a turn begins with the bytes of the turn before."),
 )

@@ -1,8 +1,9 @@
-"""Whether an upstream can be asked: it is probed after a failure, and until it answers again nothing is sent to it."""
+"""Whether an upstream can be asked: it is probed now and then and after a failure, and left alone until it answers."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -13,14 +14,24 @@ _MOST_FAILURES: Final = 3
 
 _FIRST_PAUSE: Final = 0.25
 _LONGEST_PAUSE: Final = 10.0
+_CHECK_SECONDS: Final = 10.0
+"""Seconds without an answer after which an upstream is probed, so that no turn has to find out that it is gone."""
 
 
 class Health:
-    """The circuit breaker of one upstream; `probe` asks it cheaply, `told` hears of changes."""
+    """The circuit breaker of one upstream; `probe` asks it cheaply, `told` hears of changes.
 
-    def __init__(self, probe: Callable[[], Awaitable[bool]], told: Callable[[bool], None]) -> None:
+    Where it has answered no turn for `seconds`, it is probed; after three such probes in a row that failed it is down.
+    """
+
+    def __init__(
+        self, probe: Callable[[], Awaitable[bool]], told: Callable[[bool], None], *, seconds: float = _CHECK_SECONDS
+    ) -> None:
         self._probe = probe
         self._told = told
+        self._seconds = seconds
+        self._heard = time.monotonic()
+        self._checks: asyncio.Task[None] | None = None
         self._up = asyncio.Event()
         self._failures = 0
         self._recovery: asyncio.Task[None] | None = None
@@ -31,7 +42,8 @@ class Health:
         return self._up.is_set()
 
     async def begin(self) -> None:
-        """Probe it once; where it does not answer, it is probed until it does."""
+        """Probe it once; where it does not answer, it is probed until it does. From now on it is watched."""
+        self._checks = asyncio.create_task(self._watch())
         if await self._probe():
             self._up.set()
             return
@@ -49,6 +61,7 @@ class Health:
     def succeeded(self) -> None:
         """It has answered."""
         self._failures = 0
+        self._heard = time.monotonic()
 
     def failed(self) -> None:
         """It could not be reached, or broke off."""
@@ -58,15 +71,31 @@ class Health:
 
     async def close(self) -> None:
         """Stop probing."""
-        recovery, self._recovery = self._recovery, None
         self._up.clear()
-        if recovery is not None:
-            recovery.cancel()
-            await asyncio.gather(recovery, return_exceptions=True)
+        tasks = [task for task in (self._checks, self._recovery) if task is not None]
+        self._checks = self._recovery = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _doubt(self) -> None:
         if self._failures < _MOST_FAILURES and await self._probe():
             return
+        await self._lose()
+
+    async def _watch(self) -> None:
+        missed = 0
+        while True:
+            await asyncio.sleep(self._seconds)
+            if not self.up or time.monotonic() - self._heard < self._seconds or await self._probe():
+                missed = 0
+                continue
+            missed += 1
+            if missed == _MOST_FAILURES and (self._recovery is None or self._recovery.done()):
+                missed = 0
+                self._recovery = asyncio.create_task(self._lose())
+
+    async def _lose(self) -> None:
         self._up.clear()
         self._told(False)
         await self._recover()
