@@ -18,8 +18,10 @@ $(STAMP): requirements.lock pyproject.toml
 serve: setup
 	$(BIN)/antiphon serve $(ARGS)
 
+# Files run two at a time, since many of their tests wait; with WORKERS=0 all run one after another in one process.
+WORKERS ?= 2
 test: setup
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # Tests with many answers of real and random models, family by family (about 15 minutes).
 heavy: setup

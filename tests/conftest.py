@@ -37,6 +37,22 @@ hypothesis.settings.register_profile("antiphon", deadline=None, derandomize=True
 hypothesis.settings.register_profile("explore", deadline=None, max_examples=1000, print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("ANTIPHON_EXAMPLES", "antiphon"))
 
+WAITING = "tests/faults/"
+"""Where tests wait more than they work."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where files run beside each other, spread those whose tests wait: beside one of them, one that works runs."""
+    if not hasattr(config, "workerinput"):
+        return
+    files: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    waiting = [name for name in files if name.startswith(WAITING)]
+    working = [name for name in files if not name.startswith(WAITING)]
+    places = {name: place / len(group) for group in (waiting, working) for place, name in enumerate(group)}
+    items[:] = [item for name in sorted(files, key=lambda name: places[name]) for item in files[name]]
+
 
 @pytest.fixture
 def anyio_backend() -> str:

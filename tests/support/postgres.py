@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import functools
 import itertools
 import json
@@ -43,7 +44,7 @@ OWNER = "antiphon"
 
 PASSWORD = "p@ss/w:rd%?#"
 
-START_SECONDS = 30.0
+START_SECONDS = 60.0
 MOST_DATABASES = 8
 """Databases of folders that are kept at once; the one that was used longest ago goes first."""
 
@@ -100,6 +101,7 @@ class Cluster:
         self.folder = Path(tempfile.mkdtemp(prefix="antiphon-pg-", dir="/tmp"))
         self.port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
+        self._known = False
         self._template = False
         self._numbers = itertools.count(1)
         self._kept: OrderedDict[str, str] = OrderedDict()
@@ -113,32 +115,45 @@ class Cluster:
         return f"postgresql://{login}@/{database}?host={self.folder}&port={self.port}"
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start it, and wait until it answers; another program may have its port for a moment."""
+        deadline = time.monotonic() + START_SECONDS
+        while not self._starts(deadline):
+            if time.monotonic() > deadline:
+                raise RuntimeError("PostgreSQL did not start:\n" + (self.folder / "log").read_text())
+            if not self._known:
+                self.port = _free_port()
+            threading.Event().wait(0.1)
+        self._known = True
+
+    def _starts(self, deadline: float) -> bool:
+        """Start it; False where it ended at once, or does not answer in time."""
         arguments = ["-D", str(self.folder / "data"), "-k", str(self.folder), "-p", str(self.port)]
         settings = {"listen_addresses": "127.0.0.1", "max_connections": "100", "shared_buffers": "32MB"}
         for name, value in settings.items():
             arguments += ["-c", f"{name}={value}"]
         options = json.dumps(self._user)
         with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
+            process = self._process = subprocess.Popen(
                 [sys.executable, "-c", _KEEPER, options, str(self._programs / "postgres"), *arguments],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
             )
-        deadline = time.monotonic() + START_SECONDS
         while self._run("pg_isready", "-q", "-h", str(self.folder), "-p", str(self.port), check=False):
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError("PostgreSQL did not start:\n" + (self.folder / "log").read_text())
+            if process.poll() is not None or time.monotonic() > deadline:
+                self.stop(signal.SIGQUIT)
+                return False
             threading.Event().wait(0.01)
+        return True
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """Stop it: SIGINT ends all connections in order, SIGQUIT at once, so that it must recover at its start."""
         process, self._process = self._process, None
         if process is not None and process.stdin is not None:
-            process.stdin.write(b"%d\n" % how)
-            process.stdin.close()
+            # One that has ended by itself hears nothing more.
+            with contextlib.suppress(BrokenPipeError), process.stdin:
+                process.stdin.write(b"%d\n" % how)
             process.wait(START_SECONDS)
 
     def restart(self, how: signal.Signals = signal.SIGINT) -> None:
