@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from antiphon.protocol.defaults import decode_defaults, with_defaults
 from antiphon.protocol.request import decode_create_response
 from antiphon.settings import load_settings
 
+GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "models.md"
 FAR = 'name = "far"\nbase_url = "http://127.0.0.1:9/v1"\n'
 NEAR = 'path = "scripted"\n'
 TWO = 'name = "far"\nreplicas = ["http://127.0.0.1:9/v1", "http://127.0.0.1:8/v1"]\n'
@@ -105,6 +107,19 @@ def test_replicas_may_be_responses_endpoints(tmp_path: Path):
     (engine,) = built(tmp_path, f'engine = "responses"\n{TWO}').engines
     assert isinstance(engine, ReplicatedEngine)
     assert {type(each).__name__ for each in engine.engines} == {"ResponsesEngine"}
+
+
+@pytest.mark.requirement("registry:tables", "project:guides")
+def test_the_tables_of_the_guide_can_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("AZURE_KEY", "a")
+    monkeypatch.setenv("SECOND_KEY", "b")
+    (text,) = re.findall(r"^```toml\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    file = tmp_path / "antiphon.toml"
+    file.write_text(text, encoding="utf-8")
+    registry = build_registry(load_settings({}, {}, file))
+    assert registry.names() == ["small", "large", "azure", "gpt-4o-mini", "gpt-5"]
+    assert registry.resolve(None)[1].terms.max_output_tokens == 8000
+    assert isinstance(registry.resolve("gpt-5")[1], ReplicatedEngine)
 
 
 @pytest.mark.requirement("registry:file")
