@@ -2,8 +2,9 @@
 
 Rule 1: an engine that is lost before it told anything of a turn is left out, and the turn is begun on another; each is
 tried once.
-Rule 2: where the engines can go on with each other's turns, one that is lost in the middle is gone on with elsewhere,
-from what was drawn; what was told is not told again. Engines that cannot do so end the turn.
+Rule 2: where the engines can go on with each other's turns, one that is lost is gone on with elsewhere, from what was
+drawn; what was told is not told again. Where none is left, one of them is waited for. Engines that cannot do so end the
+turn.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ __all__ = ["ReplicatedEngine", "replica_hook"]
 T = TypeVar("T")
 
 _MOST_LOSSES: Final = 8
-"""Engines that one turn may lose in its middle, whatever came between: it may itself be what kills them."""
+"""Engines that one turn may lose, whatever came between: it may itself be what kills them."""
+
+_PAUSE: Final = 0.25
+"""Seconds after which engines that were all lost are asked again: an end may be noticed a moment later."""
 
 _LOST: Final = (EngineLostError, EngineUnavailableError)
 
@@ -172,7 +176,7 @@ class ReplicatedEngine(Engine):
         losses, began = 0, False
         suppressor = None
         while True:
-            number = await self._taken(turn, lost, began=began)
+            number = await self._taken(turn, lost)
             try:
                 async with aclosing(self.engines[number].generate(turn)) as stream:
                     async for deltas in stream:
@@ -192,7 +196,7 @@ class ReplicatedEngine(Engine):
                 losses += 1
                 if (began and told is None) or losses >= max(_MOST_LOSSES, len(self.engines)):
                     raise
-                if not (began or self._able(lost)):
+                if told is None and not self._able(lost):
                     raise
                 suppressor = told.suppressor() if told is not None and began else None
                 self._tell("failed_over", number)
@@ -201,16 +205,18 @@ class ReplicatedEngine(Engine):
             finally:
                 self.placement.free(number)
 
-    async def _taken(self, turn: PreparedTurn, lost: set[int], *, began: bool) -> int:
+    async def _taken(self, turn: PreparedTurn, lost: set[int]) -> int:
         """The engine for a turn, counted as one in flight.
 
-        A turn that has begun waits for the restart of an engine where none is left.
+        A turn that others can go on with waits for the restart of an engine where none is left.
 
         Raises:
             EngineLostError: none can be asked now.
         """
         able = self._able(lost)
-        if not able and began:
+        if not able and self.continues:
+            if lost:
+                await asyncio.sleep(_PAUSE)
             await self.wait_ready(RESTART_PATIENCE)
             able = self._able(())
         if not able:
