@@ -50,6 +50,7 @@ REMEMBERED = 4096
 """How many numbers back an event is held against its repetition; what is older is one."""
 
 _RUNNING = frozenset({None, "queued", "in_progress"})
+_BEGINNINGS = frozenset({"response.created", "response.queued", "response.in_progress"})
 _ENDS = {"response.completed": "completed", "response.incomplete": "incomplete", "response.failed": "failed"}
 _ALWAYS_KEPT = frozenset({"api_type"})
 
@@ -152,7 +153,7 @@ class StreamDecoder:
         return kind or name
 
     def _event(self, name: str, event: dict[str, Any]) -> list[Chunk]:
-        if self._ended and name == "response.created" and self._is_another(event):
+        if self._ended and name in _BEGINNINGS and self._is_another(event):
             self._begin()
         number = as_int(event.get("sequence_number"))
         if number is not None:

@@ -400,8 +400,9 @@ def test_a_stream_that_breaks_off_says_where() -> None:
 
 
 @pytest.mark.requirement("driver:several")
-def test_a_stream_may_hold_several_answers() -> None:
-    second = Scene([message("And then.")], beside={"id": "resp_2"}).events()
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_stream_may_hold_several_answers(lost: int) -> None:
+    second = Scene([message("And then.")], beside={"id": "resp_2"}).events()[lost:]
     decoder = StreamDecoder()
     chunks = fed(*SCENES["calls"].events(), *second, decoder=decoder)
     assert [response.response_id for response in decoder.responses] == ["resp_1", "resp_2"]
