@@ -77,7 +77,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     ] = None
     models: Annotated[
         tuple[ModelConfig, ...],
-        Doc(description="Models of the configuration file, as [[models]] tables with path, name and aliases."),
+        Doc(
+            description="Models of the configuration file, as [[models]] tables; see docs/guide/models.md for what they hold."
+        ),
     ] = ()
     embedding_model: Annotated[
         str | None, Doc(description="Model that turns texts into vectors for /v1/embeddings: a path to a GGUF file.")

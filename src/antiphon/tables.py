@@ -56,12 +56,13 @@ class ModelConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     `defaults` are fields of a request, used where a request does not set them, and `limits` hold for every request.
 
-    `engine` is `llamacpp`, `scripted` or `chat`; by default `path` and `base_url` say which. A `chat` model runs
-    elsewhere: `base_url` is where, up to its `/v1`, `upstream_model` its name there, and `profile` what kind of server
-    that is. Its key is in the environment (`api_key_env`) or in a file, never here. `context_length` is asked of it
-    where it is not set; `idle_timeout` are the seconds of silence that end an answer. `media` are the kinds that it
-    reads (image, audio), and `thinking` says whether it may stand in the text: `tagged`, `primed` or `none`. `replicas`
-    stand in the place of `base_url` where several servers run the same model: a URL each, or a table.
+    `engine` is `llamacpp`, `scripted`, `chat`, `responses` or `ray`; by default `path` and `base_url` say which. A
+    model of the engines `chat` and `responses` runs elsewhere: `base_url` is where, up to its `/v1`, `upstream_model`
+    its name there, and `profile` what kind of server that is. Its key is in the environment (`api_key_env`) or in a
+    file, never here. `context_length` is asked of it where it is not set; `idle_timeout` are the seconds of silence
+    that end an answer. `media` are the kinds that it reads (image, audio), and `thinking` says whether it may stand in
+    the text: `tagged`, `primed` or `none`. `replicas` stand in the place of `base_url` where several servers run the
+    same model: a URL each, or a table.
 
     The engine `ray` runs the GGUF file of `path` on nodes of a Ray cluster. There `replicas` is the number of engines
     that run it, and `ray` says what each of them needs of its node.

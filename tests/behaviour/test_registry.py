@@ -160,6 +160,8 @@ async def test_one_request_too_many_is_told_to_come_back_and_the_others_wait(fak
         assert float(refused.headers["retry-after"]) > 0
         chat = {"model": "scripted", "messages": [{"role": "user", "content": "Hi"}]}
         assert (await app.client.post("/chat/completions", json=chat)).status_code == 503
+        error = (await app.client.post("/chat/completions", json={**chat, "n": 3})).json()["error"]
+        assert (error["param"], error["code"]) == ("n", "integer_above_max_value")
         exposed = (await app.client.get("http://127.0.0.1/metrics")).text
         assert 'antiphon:num_requests_waiting{model_name="scripted"} 2.0' in exposed
         cancelled = (await app.client.post(f"/responses/{background['id']}/cancel")).json()

@@ -36,6 +36,11 @@ class Gate:
         self._idle: asyncio.Event | None = None
 
     @property
+    def most(self) -> int | None:
+        """How many places there are, those that wait included; None for any number."""
+        return None if self._most is None else self._most + self._queue
+
+    @property
     def running(self) -> int:
         """Turns that are generated now."""
         return self._running
@@ -58,7 +63,7 @@ class Gate:
             ServerBusyError: so many are running and waiting that these are too many.
         """
         if bounded:
-            if self._most is not None and self._places + places > self._most + self._queue:
+            if self.most is not None and self._places + places > self.most:
                 raise ServerBusyError("This model is busy. Please try again later.", retry_after=_RETRY_SECONDS)
             self._places += places
         self._users += places

@@ -183,13 +183,13 @@ def check_limit(tokens: int | None, name: str) -> None:
         )
 
 
-def check_choices(turns: int, most: int, param: str = "n") -> None:
+def check_choices(turns: int, most: int | None, param: str = "n") -> None:
     """Refuse more answers to one request than may be generated at the same time.
 
     Raises:
         InvalidRequestError: there would be more.
     """
-    most = min(most, MAX_CHOICES)
+    most = MAX_CHOICES if most is None else min(most, MAX_CHOICES)
     if turns > most:
         raise InvalidRequestError(
             f"Invalid '{param}': at most {most} answers to one request are expected, but got {turns}.",

@@ -62,6 +62,11 @@ class CompletionRequest(Struct):
     echo: bool
     include_usage: bool
 
+    @property
+    def multiplied(self) -> str:
+        """The field that asks for more than one answer."""
+        return "n" if self.choices > 1 else "prompt"
+
     def named(self, error: InvalidRequestError) -> InvalidRequestError:
         """An error about the request for a response, with the names that the fields have here."""
         if error.param == "max_output_tokens":

@@ -185,6 +185,7 @@ class Completions:
         service = self._service
         reading = await service.planner.read(scope, asked.request)
         request, engine = reading.request, reading.engine
+        check_choices(asked.choices, engine.gate.most)
         held.enter_context(engine.gate.place(asked.choices))
         began = time.monotonic()
         prompt = service.planner.routed(scope, reading, build_prompt(request, reading.parts, engine))
@@ -210,7 +211,7 @@ class Completions:
         """
         asked = decode_completion_request(body)
         places = len(asked.prompts) * asked.choices
-        check_choices(places, self._service.settings.max_concurrent_requests, "n" if asked.choices > 1 else "prompt")
+        check_choices(places, self._service.settings.max_concurrent_requests, asked.multiplied)
         self._service.beside.enter(scope, places)
         held = ExitStack()
         try:
@@ -229,7 +230,9 @@ class Completions:
         check_request(request, service.settings)
         model, engine = service.limits.resolve(scope, request.model)
         request = engine.terms.applied(request)
-        held.enter_context(engine.gate.place(len(asked.prompts) * asked.choices))
+        places = len(asked.prompts) * asked.choices
+        check_choices(places, engine.gate.most, asked.multiplied)
+        held.enter_context(engine.gate.place(places))
         await wait_ready(engine)
         sampling, limit = sampling_of(request), request.max_output_tokens or 1
         began = time.monotonic()

@@ -42,7 +42,8 @@ class Vectors:
                     f"The vectors of this model have {embedder.dimensions} dimensions, and cannot be made shorter.",
                     param="dimensions",
                 )
-            found = await embedder.embed(asked.inputs)
+            with embedder.gate.place():
+                found = await embedder.embed(asked.inputs)
             service.limits.spent(scope, found.tokens)
             return encode(
                 EmbeddingsAnswer(
@@ -63,16 +64,20 @@ class Vectors:
         """
         asked = decode_tokenize_request(body)
         with self._service.beside.place(scope):
-            tokens = await self._engine(scope, asked.model).tokenize(
-                asked.content, add_special=asked.add_special, parse_special=asked.parse_special
-            )
+            engine = self._engine(scope, asked.model)
+            with engine.gate.place(bounded=False):
+                tokens = await engine.tokenize(
+                    asked.content, add_special=asked.add_special, parse_special=asked.parse_special
+                )
         return encode({"tokens": [_entry(token) if asked.with_pieces else token.id for token in tokens]})
 
     async def detokenize(self, scope: Scope, body: bytes) -> bytes:
         """The JSON of the text of tokens; raises what `tokenize` does."""
         asked = decode_detokenize_request(body)
         with self._service.beside.place(scope):
-            return encode({"content": await self._engine(scope, asked.model).detokenize(asked.tokens)})
+            engine = self._engine(scope, asked.model)
+            with engine.gate.place(bounded=False):
+                return encode({"content": await engine.detokenize(asked.tokens)})
 
     def _engine(self, scope: Scope, model: str | None) -> Engine:
         """The engine of that name; without one the first, since llama.cpp's requests name none."""
