@@ -78,7 +78,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     models: Annotated[
         tuple[ModelConfig, ...],
         Doc(
-            description="Models of the configuration file, as [[models]] tables; docs/guide/models.md says what they hold."
+            description="Models of the configuration file, as [[models]] tables, which docs/guide/models.md describes."
         ),
     ] = ()
     embedding_model: Annotated[
