@@ -1,7 +1,8 @@
-"""The real llama-server as an upstream: chains, forms and forced calls through it."""
+"""The real llama-server as an upstream, and behind another server that is asked for responses: chains, forms, calls."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -31,16 +32,27 @@ class Weather(BaseModel):
 
 
 @pytest.fixture(scope="module")
-def client(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[openai.OpenAI]:
-    """A client of a server in front of llama-server with the default model."""
-    config = tmp_path_factory.mktemp("front") / "antiphon.toml"
+def near(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a server in front of llama-server with the default model."""
+    config = tmp_path_factory.mktemp("near") / "antiphon.toml"
     with llama_server(smollm2_path) as url:
         config.write_text(f'[[models]]\nname = "far"\nprofile = "llama-server"\nbase_url = "{url}"\n', encoding="utf-8")
-        with (
-            running_server(["--config", str(config), "--store", "memory"]) as server,
-            openai.OpenAI(base_url=server.base_url, api_key="none", max_retries=0) as client,
-        ):
-            yield client
+        with running_server(["--config", str(config), "--store", "memory"]) as server:
+            yield server.base_url
+
+
+@pytest.fixture(scope="module", params=["chat", "responses"])
+def client(
+    near: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[openai.OpenAI]:
+    """A client of that server, and of one in front of it."""
+    with contextlib.ExitStack() as stack:
+        if request.param == "responses":
+            config = tmp_path_factory.mktemp("front") / "antiphon.toml"
+            table = f'[[models]]\nname = "far"\nengine = "responses"\nprofile = "antiphon"\nbase_url = "{near}"\n'
+            config.write_text(table, encoding="utf-8")
+            near = stack.enter_context(running_server(["--config", str(config), "--store", "memory"])).base_url
+        yield stack.enter_context(openai.OpenAI(base_url=near, api_key="none", max_retries=0))
 
 
 @pytest.mark.requirement("upstream:real")
