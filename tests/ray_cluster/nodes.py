@@ -45,8 +45,9 @@ class Nodes:
         # The one proxy would ask the server on its own node alone.
         os.environ["RAY_SERVE_PROXY_PREFER_LOCAL_NODE_ROUTING"] = "0"
         head = {"num_cpus": 1, "resources": {"server": 1}, "include_dashboard": True, "dashboard_port": free_port()}
-        # The memory that Ray would watch is the machine's, which all nodes here have together.
-        head |= {"object_store_memory": _STORE_BYTES, "_system_config": {"memory_monitor_refresh_ms": 0}}
+        # The machine's memory is that of all nodes here; and workers are not to give way to whatever else runs on it.
+        system = {"memory_monitor_refresh_ms": 0, "worker_niceness": 0}
+        head |= {"object_store_memory": _STORE_BYTES, "_system_config": system}
         self.cluster = Cluster(initialize_head=True, head_node_args=head)
         self.dashboard = f"http://{self.cluster.head_node.webui_url}"
         self.both = self.add(num_cpus=2, resources={"server": 1, "engine": 1})
