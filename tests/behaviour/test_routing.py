@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -198,3 +199,30 @@ async def test_what_replicas_do_is_counted_by_their_number(fake: FakeUpstream, t
             assert second["output_text"] == "Well."
     assert f'antiphon:replica_requests_running{{model_name="scripted",replica="{1 - home}"}} 1.0' in seen[0]
     assert not any("127.0.0.1" in line for line in seen[0])
+
+
+@pytest.mark.requirement("routing:sticks", "registry:reload")
+async def test_chains_stay_where_they_are_when_a_replica_is_added(fake: FakeUpstream, tmp_path: Path):
+    async with fake_upstream() as second, fake_upstream() as third:
+
+        def settings(*fakes: FakeUpstream) -> Settings:
+            urls = tuple(each.url for each in fakes)
+            return Settings(models=(ModelConfig(name="scripted", upstream_model="m", replicas=urls),))
+
+        def counts() -> list[int]:
+            return [len(each.asked) for each in (fake, second)]
+
+        async with inprocess_app(settings=settings(fake, second), store="sqlite", tmp_path=tmp_path) as app:
+            last = [(await app.create("Hi"))["id"] for _ in range(12)]
+            before = counts()
+            registry = app.service.registry
+            registry.reload(settings(third, second, fake))
+            while len(registry.resolve("scripted")[1].replicas) < 3:
+                await asyncio.sleep(0.005)
+            for previous in last:
+                await app.create("More", previous_response_id=previous)
+            assert counts() == [2 * count for count in before]
+            assert not third.asked
+            for _ in range(40):
+                await app.create("Hi")
+            assert third.asked

@@ -172,6 +172,10 @@ class Engine(ABC):
             ConfigurationError: it cannot be loaded; the message says why.
         """
 
+    def succeed(self, former: Engine) -> None:
+        """Take the place of another engine for the same model: what that one knows of its replicas holds on."""
+        return
+
     async def wait_ready(self, seconds: float) -> bool:
         """Whether it can generate, after waiting at most that long for a restart (not for a first load)."""
         return self.ready

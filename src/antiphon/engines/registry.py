@@ -235,6 +235,9 @@ class Registry:
             self._tell(model, "load_failed", reason=type(error).__name__)
         else:
             self._absent.discard(model)
+            former = self._names.find(model.name)
+            if isinstance(model, Engine) and isinstance(former, Engine):
+                model.succeed(former)
             self._tell(model, "added")
             self._switch()
         finally:

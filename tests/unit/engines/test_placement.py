@@ -156,3 +156,17 @@ def test_two_hundred_chains_of_ten_turns_land_where_their_prefix_is():
     # One turn more than the mean allows where the bound is rounded up.
     assert max(loads) <= 1.25 + 4 / CHAINS * 2
     assert turns[1] < min(turns[number] for number in able)
+
+
+@pytest.mark.requirement("routing:sticks")
+def test_histories_stay_where_they_are_when_the_list_of_replicas_changes():
+    old, new = placement(), Placement(["5", "3", "0", "1"])
+    keys = [f"chain{n}" for n in range(CHAINS)]
+    for key in keys:
+        landed(old, key, FOUR)
+    homes = {key: landed(old, key, [0, 2, 3]) for key in keys}
+    new.inherit(old)
+    now = {key: landed(new, key, FOUR) for key in keys}
+    places = {0: 2, 3: 1}
+    assert all(now[key] == places[home] for key, home in homes.items() if home in places)
+    assert {now[key] for key, home in homes.items() if home not in places} == set(FOUR)

@@ -125,6 +125,11 @@ class ReplicatedEngine(Engine):
         """
         await asyncio.gather(*(engine.start() for engine in self.engines))
 
+    def succeed(self, former: Engine) -> None:
+        """Leave the histories of the former engine on the replicas that are here too."""
+        if isinstance(former, ReplicatedEngine):
+            self.placement.inherit(former.placement)
+
     async def wait_ready(self, seconds: float) -> bool:
         """Whether one of them can generate, after waiting for the first one that can."""
         if self.ready:

@@ -86,6 +86,15 @@ class Placement:
             self._turn = number + 1
         return number
 
+    def inherit(self, former: Placement) -> None:
+        """Leave histories on those of their replicas that are here too."""
+        here = {salt: number for number, salt in enumerate(self._salts)}
+        numbers = {old: here[salt] for old, salt in enumerate(former._salts) if salt in here}
+        for key, home in former._homes.items():
+            known = [numbers[number] for number in home.replicas if number in numbers]
+            if known:
+                self._homes[key] = _Home(known, home.until)
+
     def free(self, number: int) -> None:
         """A turn on that replica has ended."""
         self.in_flight[number] -= 1
