@@ -29,8 +29,8 @@ async def fake() -> AsyncIterator[FakeUpstream]:
 
 
 @asynccontextmanager
-async def serving(fake: FakeUpstream, tmp_path: Path, profile: str = "vllm") -> AsyncIterator[InProcess]:
-    config = ModelConfig(name="scripted", upstream_model="m", base_url=fake.url, profile=profile)
+async def serving(fake: FakeUpstream, tmp_path: Path) -> AsyncIterator[InProcess]:
+    config = ModelConfig(name="scripted", upstream_model="m", base_url=fake.url, profile="vllm")
     async with inprocess_app(settings=Settings(models=(config,)), store="sqlite", tmp_path=tmp_path) as app:
         yield app
 
@@ -141,10 +141,7 @@ async def thinks_and_calls(exchange: Exchange) -> None:
 
 
 @pytest.mark.requirement("routing:bytes")
-@pytest.mark.parametrize("profile", ["vllm", "openai"])
-async def test_the_turns_of_a_chain_go_up_with_the_same_bytes_at_their_beginning(
-    fake: FakeUpstream, tmp_path: Path, profile: str
-):
+async def test_the_turns_of_a_chain_go_up_with_the_same_bytes_at_their_beginning(fake: FakeUpstream, tmp_path: Path):
     fixed = {"instructions": "Be kind.", "tools": TOOLS, "temperature": 0.5}
     outputs = [
         {"type": "function_call_output", "call_id": call_id, "output": "café \N{SNOWMAN}"}
@@ -153,7 +150,7 @@ async def test_the_turns_of_a_chain_go_up_with_the_same_bytes_at_their_beginning
     previous: dict[str, Any] = {}
     for turn in range(3):
         # Each second turn is of a server that has just started and knows the history from its store only.
-        async with serving(fake, tmp_path, profile) as app:
+        async with serving(fake, tmp_path) as app:
             for _ in range(2):
                 calls = [item for item in previous.get("output", ()) if item["type"] == "function_call"]
                 given = [{**output, "call_id": call["call_id"]} for output, call in zip(outputs, calls, strict=False)]
