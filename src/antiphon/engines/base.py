@@ -57,6 +57,8 @@ class Capabilities(Struct, frozen=True):
     formats: frozenset[str] = frozenset({"text"})
     logprobs: bool = False
     inline_media: bool = True
+    hosted: bool = False
+    summaries: bool = False
 
 
 EventHook = Callable[[str, str, Mapping[str, Any]], None]

@@ -12,7 +12,7 @@ from antiphon.errors import InvalidRequestError
 from antiphon.prompt.prompt import ResolvedChoice
 from antiphon.prompt.toolbox import CallableTool, Toolbox
 from antiphon.protocol.json import quoted
-from antiphon.protocol.tools import AllowedTools, FunctionChoice, Tool, ToolChoice
+from antiphon.protocol.tools import AllowedTools, CustomTool, FunctionChoice, Tool, ToolChoice
 
 __all__ = ["after_first_turn", "resolve_choice"]
 
@@ -20,14 +20,23 @@ _KINDS: Final = ("function", "custom")
 _OWN_KINDS: Final = ("shell", "apply_patch", "local_shell", "tool_search")
 
 
-def resolve_choice(toolbox: Toolbox, choice: ToolChoice) -> tuple[list[CallableTool], ResolvedChoice]:
+def resolve_choice(
+    toolbox: Toolbox, choice: ToolChoice, *, hosted: bool = False
+) -> tuple[list[CallableTool], ResolvedChoice]:
     """The tools that the model is told of, and what it may or must call.
+
+    `hosted` says that tools of other types are run where the model is, so that a choice of them is for the upstream.
 
     Raises:
         InvalidRequestError: no tool can meet the choice, or it names a tool that is not declared.
     """
     if choice == "none":
         return [], ResolvedChoice("none", ())
+    if hosted and toolbox.hosted:
+        found = _of_upstream(choice, toolbox)
+        if found is not None:
+            names = tuple(tool.name for tool in toolbox.shown)
+            return toolbox.shown, ResolvedChoice("auto", names, found)
     if isinstance(choice, AllowedTools):
         names = _allowed(choice, toolbox)
         return toolbox.showing(names).shown, ResolvedChoice(choice.mode, names)
@@ -47,6 +56,30 @@ def resolve_choice(toolbox: Toolbox, choice: ToolChoice) -> tuple[list[CallableT
             f"This server cannot force a call of the tool type '{quoted(choice.type)}'.", "tool_choice.type"
         )
     return [toolbox.entries[name].tool], ResolvedChoice("required", (name,))
+
+
+def _of_upstream(choice: ToolChoice, toolbox: Toolbox) -> Any:
+    """The choice as the upstream is told it, where a tool that it runs may meet it; None where none could."""
+    if isinstance(choice, AllowedTools):
+        tools: list[dict[str, Any]] = []
+        ran = False
+        for entry in choice.tools:
+            names = _entry_names(entry, toolbox)
+            kinds = [_kind_of(toolbox, name) for name in names]
+            tools += [{"type": kind, "name": name} for kind, name in zip(kinds, names, strict=True)]
+            if not names and any(_same_hosted(tool, entry) for tool in toolbox.hosted):
+                tools.append(entry)
+                ran = True
+        return {"type": "allowed_tools", "mode": choice.mode, "tools": tools} if ran else None
+    if choice == "required":
+        return choice
+    if isinstance(choice, str | FunctionChoice) or choice.type in (*_KINDS, *_OWN_KINDS):
+        return None
+    return choice.body if any(tool.get("type") == choice.type for tool in toolbox.hosted) else None
+
+
+def _kind_of(toolbox: Toolbox, name: str) -> str:
+    return "custom" if isinstance(toolbox.entries[name].tool, CustomTool) else "function"
 
 
 def after_first_turn(choice: ToolChoice) -> ToolChoice:

@@ -70,8 +70,11 @@ _payload = msgspec.json.Decoder(_Payload)
 
 
 def encode_context(summary: str, system: Sequence[str], kept: Sequence[ChatMessage]) -> bytes:
-    """The payload of a compaction item."""
-    return encode(_Payload(VERSION, summary, list(system), list(kept)))
+    """The payload of a compaction item; what an upstream ran is not kept beside the words."""
+    said = [
+        msgspec.structs.replace(message, items=()) if message.items else message for message in kept if message.said
+    ]
+    return encode(_Payload(VERSION, summary, list(system), said))
 
 
 def decode_context(payload: bytes) -> CompactedContext | None:

@@ -26,6 +26,7 @@ from antiphon.prompt.additions import NO_CHANGE, Configuration, read_leniently
 from antiphon.prompt.clienttools import client_call, client_output
 from antiphon.prompt.growing import Chained, grown
 from antiphon.prompt.names import flat_name
+from antiphon.prompt.openturn import EMPTY_TURN, OWN_CALLS, OWN_OUTPUTS, OpenTurn, closed, hosted_item
 from antiphon.prompt.prompt import ChatMessage, ToolCall
 from antiphon.prompt.toolbox import AddedTool, merge_added
 from antiphon.prompt.toolsearch import told_tools
@@ -82,34 +83,18 @@ _MEDIA_OF_PART = {"image_url": "image", "file": "file", "input_audio": "audio", 
 Parts = list[dict[str, Any]]
 
 
-class _OpenTurn(Struct, frozen=True):
-    """An assistant turn that may still get thinking, text or calls."""
-
-    reasoning: str = ""
-    text: tuple[str, ...] = ()
-    calls: tuple[ToolCall, ...] = ()
-    images: tuple[dict[str, Any], ...] = ()
-
-    @property
-    def begun(self) -> bool:
-        return bool(self.text or self.calls or self.images)
-
-
-_EMPTY_TURN = _OpenTurn()
-
-
 class Conversation(Struct, frozen=True):
     """The messages of a part of a history, and what it leaves open for the next part.
 
     `substance` says whether anything in it counts as input (M6); `media` are the kinds of media it holds. `resets`
     says that its messages replace those of all parts before it; `restored` is the system text that it brings back
     where no part before it has any. A part that is `pinned` is never replaced. `tools` and `settings` are what its
-    items add to the requests from there on.
+    items add to the requests from there on. `hosted` says that there are turns of nothing but what an upstream ran.
     """
 
     system: tuple[str, ...] = ()
     messages: Sequence[ChatMessage] = ()
-    open_turn: _OpenTurn = _EMPTY_TURN
+    open_turn: OpenTurn = EMPTY_TURN
     media: frozenset[str] = _NOTHING
     substance: bool = False
     resets: bool = False
@@ -117,6 +102,7 @@ class Conversation(Struct, frozen=True):
     pinned: bool = False
     tools: tuple[AddedTool, ...] = ()
     settings: Configuration = NO_CHANGE
+    hosted: bool = False
 
 
 EMPTY = Conversation()
@@ -150,6 +136,7 @@ class MessageBuilder:
         self._tools: list[AddedTool] = []
         self._settings = NO_CHANGE
         self._searches: list[str] = []
+        self._hosted = False
 
     def add(self, items: Iterable[PromptItem]) -> None:
         """Take items in, in order.
@@ -176,6 +163,7 @@ class MessageBuilder:
             self._restored,
             tools=tuple(self._tools),
             settings=self._settings,
+            hosted=self._hosted,
         )
 
     def _add(self, item: PromptItem) -> None:
@@ -187,10 +175,10 @@ class MessageBuilder:
             self._reasoning(item)
         elif isinstance(item, FunctionCall):
             if item.status != "incomplete":
-                self._call(_told_call(item, item.arguments))
+                self._call(item, _told_call(item, item.arguments))
         elif isinstance(item, CustomToolCall):
             if item.status != "incomplete":
-                self._call(_told_call(item, encode({"input": item.input}).decode()))
+                self._call(item, _told_call(item, encode({"input": item.input}).decode()))
         elif isinstance(item, FunctionCallOutput | CustomToolCallOutput):
             self._output(item.call_id or "", item.output)
         elif isinstance(item, RawItem):
@@ -203,14 +191,14 @@ class MessageBuilder:
             self._restored = item.system
         self._messages = list(item.messages)
         self._media = set(media_of(item.messages))
-        self._turn = _EMPTY_TURN
+        self._turn = EMPTY_TURN
         self._resets = self._substance = True
 
     def _message(self, item: Message) -> None:
         content = item.content
         parts: Sequence[ContentPart] = [InputText(content)] if isinstance(content, str) else content
         if item.role == "assistant":
-            self._assistant(parts)
+            self._assistant(item, parts)
             return
         rendered = self._parts(parts)
         if item.role == "user":
@@ -226,7 +214,7 @@ class MessageBuilder:
             self._flush()
             self._messages.append(ChatMessage("user", media))
 
-    def _assistant(self, parts: Sequence[ContentPart]) -> None:
+    def _assistant(self, item: Message, parts: Sequence[ContentPart]) -> None:
         rendered = self._parts(parts)
         text = _text(rendered)
         images = tuple(part for part in rendered if part["type"] != "text")
@@ -235,29 +223,32 @@ class MessageBuilder:
             self._flush()
             turn = self._turn
         if text or images:
-            self._turn = _OpenTurn(turn.reasoning, (*turn.text, text) if text else turn.text, (), images)
+            turn = replace(turn, text=(*turn.text, text) if text else turn.text, calls=(), images=images)
+            self._turn = turn.with_item(item)
 
     def _reasoning(self, item: Reasoning) -> None:
         content = item.content
         self._substance = True
         text = "" if content is UNSET or content is None else "\n".join(part.text for part in content)
-        if not text:
+        sealed = not text and isinstance(item.encrypted_content, str)
+        if not text and not sealed:
             return
         if self._turn.begun:
             self._flush()
-        before = self._turn.reasoning
-        self._turn = _OpenTurn(f"{before}\n{text}" if before else text)
+        turn = self._turn.with_item(item, sealed=sealed)
+        before = turn.reasoning
+        self._turn = replace(turn, reasoning=f"{before}\n{text}" if before and text else before or text)
 
-    def _call(self, call: ToolCall) -> None:
+    def _call(self, item: Item, call: ToolCall, *, hosted: bool = False) -> None:
         self._substance = True
-        turn = self._turn
-        self._turn = _OpenTurn(turn.reasoning, turn.text, (*turn.calls, call), turn.images)
+        turn = self._turn.with_item(item, hosted=hosted)
+        self._turn = replace(turn, calls=(*turn.calls, call))
 
-    def _output(self, call_id: str, output: str | Sequence[ContentPart]) -> None:
+    def _output(self, call_id: str, output: str | Sequence[ContentPart], items: Sequence[Item] = ()) -> None:
         self._substance = True
         self._flush()
         if isinstance(output, str):
-            self._messages.append(ChatMessage("tool", output, tool_call_id=call_id))
+            self._messages.append(ChatMessage("tool", output, tool_call_id=call_id, items=items))
             return
         rendered = self._parts(output)
         images = [part for part in rendered if part["type"] == "image_url"]
@@ -286,7 +277,7 @@ class MessageBuilder:
             output: Any = body.get("output")
             if isinstance(output, dict) and output.get("type") == "computer_screenshot":  # pyright: ignore[reportUnknownMemberType]
                 self._media.add("image")
-            self._output(call_id, client_output(item.type, body))
+            self._output(call_id, client_output(item.type, body), () if item.type in OWN_OUTPUTS else (item,))
         elif item.type.endswith("_call") and not cut_call(item):
             self._substance = True
             if item.type == TOOL_SEARCH and body.get("call_id") is None:
@@ -294,15 +285,21 @@ class MessageBuilder:
                 call_id = f"search_{hashlib.sha256(encode(body.get('arguments'))).hexdigest()[:16]}"
                 self._searches.append(call_id)
             elif "call_id" not in body:
+                self._turn = self._turn.with_item(item, hosted=True)
                 return
-            self._call(ToolCall(call_id, *client_call(item.type, body)))
+            call = ToolCall(call_id, *client_call(item.type, body))
+            self._call(item, call, hosted=item.type not in OWN_CALLS)
+        elif hosted_item(item.type):
+            self._substance = True
+            self._turn = self._turn.with_item(item, hosted=True)
 
     def _flush(self) -> None:
         """Close the assistant turn; thinking that no assistant turn followed is dropped (M14)."""
         turn = self._turn
-        if turn.begun:
-            self._messages.extend(_closed(turn))
-        self._turn = _EMPTY_TURN
+        if turn.told:
+            self._messages.extend(closed(turn))
+            self._hosted = self._hosted or not turn.begun
+        self._turn = EMPTY_TURN
 
     def _parts(self, parts: Sequence[ContentPart]) -> Parts:
         rendered: Parts = []
@@ -359,6 +356,7 @@ def join(parts: Sequence[Conversation]) -> Conversation:
         restored=restored,
         tools=merge_added(part.tools for part in parts),
         settings=reduce(Configuration.then, (part.settings for part in parts)),
+        hosted=any(part.hosted for part in told),
     )
 
 
@@ -375,6 +373,7 @@ def settle(parts: Sequence[Conversation]) -> list[Conversation]:
         substance=whole.substance,
         tools=whole.tools,
         settings=whole.settings,
+        hosted=whole.hosted,
     )
     return [*(part for part in parts if part.pinned), told]
 
@@ -388,17 +387,23 @@ def media_of(messages: Iterable[ChatMessage]) -> frozenset[str]:
     return frozenset(kinds)
 
 
-def assemble(parts: Iterable[Conversation], instructions: str | None) -> Sequence[ChatMessage]:
-    """The messages of a whole history: instructions and all system text first, then the turns."""
+def assemble(parts: Iterable[Conversation], instructions: str | None, *, hosted: bool = False) -> Sequence[ChatMessage]:
+    """The messages of a whole history: instructions and all system text first, then the turns.
+
+    Turns of nothing but what an upstream ran are for engines that take these items, which `hosted` says.
+    """
     system: list[str] = [instructions] if instructions else []
     messages: list[Sequence[ChatMessage]] = []
     last = EMPTY
     for part in parts:
         system.extend(part.system)
-        messages.append([*map(_told_output, part.messages)] if part.media - _IMAGES else part.messages)
+        told = [*map(_told_output, part.messages)] if part.media - _IMAGES else part.messages
+        if part.hosted and not hosted:
+            told = [message for message in told if message.said]
+        messages.append(told)
         last = part
-    if last.open_turn.begun:
-        messages.append(tuple(_closed(last.open_turn)))
+    if last.open_turn.begun or (hosted and last.open_turn.hosted):
+        messages.append(tuple(closed(last.open_turn)))
     if system:
         messages.insert(0, (ChatMessage("system", "\n\n".join(system)),))
     return Chained(messages)
@@ -437,12 +442,6 @@ def cut_call(item: RawItem) -> bool:
 def unresolved_reference(item: ItemReference) -> InvalidRequestError:
     """The 400 for a reference to an item that is not stored in this scope."""
     return InvalidRequestError(f"Item with id '{quoted(item.id)}' not found.", param="input", code="item_not_found")
-
-
-def _closed(turn: _OpenTurn) -> Iterable[ChatMessage]:
-    yield ChatMessage("assistant", "\n".join(turn.text), turn.reasoning, turn.calls)
-    if turn.images:
-        yield ChatMessage("user", list(turn.images))
 
 
 def _image(part: InputImage) -> dict[str, Any]:

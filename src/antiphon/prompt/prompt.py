@@ -12,7 +12,17 @@ from antiphon.protocol.request import TextFormat
 from antiphon.protocol.sampling import Samplers
 from antiphon.protocol.tools import CustomTool, FunctionTool
 
-__all__ = ["NOWHERE", "Affinity", "ChatMessage", "Prompt", "ResolvedChoice", "Sampling", "ToolCall"]
+__all__ = [
+    "NOTHING_HOSTED",
+    "NOWHERE",
+    "Affinity",
+    "ChatMessage",
+    "Hosted",
+    "Prompt",
+    "ResolvedChoice",
+    "Sampling",
+    "ToolCall",
+]
 
 
 class ToolCall(Struct, frozen=True):
@@ -32,7 +42,8 @@ class ChatMessage(Struct, frozen=True):
 
     `content` is text, or a sequence of chat-completions parts where a message holds media. `reasoning` is the
     thinking of an assistant turn (M14). `tool_call_id` ties a tool message to its call, and `name` is the name of the
-    tool that was called, which some dialects show.
+    tool that was called, which some dialects show. `items` are all that an assistant turn was made of, or the output of
+    a tool that an upstream declared, where no chat message says all of it.
     """
 
     role: str
@@ -41,6 +52,12 @@ class ChatMessage(Struct, frozen=True):
     tool_calls: Sequence[ToolCall] = ()
     tool_call_id: str = ""
     name: str = ""
+    items: Sequence[Any] = ()
+
+    @property
+    def said(self) -> bool:
+        """Whether it says anything to a model that is told nothing of its items."""
+        return bool(self.content or self.tool_calls or not self.items or self.role == "tool")
 
     def text(self) -> str:
         """The text of the message, parts joined by newlines."""
@@ -87,11 +104,30 @@ class ResolvedChoice(Struct, frozen=True):
     """The tool choice, resolved against the declared tools.
 
     `mode` is none, auto or required; `allowed` names the tools that may be called (functions and custom tools, by
-    name), in the order of their declaration.
+    name), in the order of their declaration. `hosted` is the choice for the upstream where only a tool that it runs
+    itself can meet it, or may.
     """
 
     mode: str
     allowed: Sequence[str]
+    hosted: Any = None
+
+
+class Hosted(Struct, frozen=True):
+    """What only an upstream with the same API understands: tools that it runs, what of them to include, other fields.
+
+    `summary` is the kind of summary of thinking that it is asked for, and `verbosity` how long it is to answer.
+    """
+
+    tools: Sequence[Mapping[str, Any]] = ()
+    include: Sequence[str] = ()
+    fields: Mapping[str, Any] = {}
+    summary: str | None = None
+    verbosity: str | None = None
+
+
+NOTHING_HOSTED: Final = Hosted()
+"""Nothing of that."""
 
 
 class Affinity(Struct, frozen=True):
@@ -118,7 +154,7 @@ class Prompt(Struct, frozen=True):
     (image, audio, video, file). `max_output_tokens` None means as far as the context goes. `template_kwargs` go to the
     chat template, before what follows from the effort, which is before `template_defaults`. `thinking_budget` are the
     tokens that thinking may take, -1 for as many as it likes and None for what the server says. `affinity` says which
-    replica of the model it is best sent to.
+    replica of the model it is best sent to. `hosted` is for the upstream that takes it.
     """
 
     messages: Sequence[ChatMessage]
@@ -135,3 +171,4 @@ class Prompt(Struct, frozen=True):
     template_defaults: Mapping[str, Any] = {}
     media: frozenset[str] = frozenset()
     affinity: Affinity = NOWHERE
+    hosted: Hosted = NOTHING_HOSTED

@@ -72,6 +72,11 @@ class Toolbox(Struct, frozen=True):
         ]
 
     @property
+    def hosted(self) -> list[dict[str, Any]]:
+        """The declared tools of types that nobody here runs."""
+        return [tool for tool in self.declared if isinstance(tool, dict) and _is_hosted(tool)]
+
+    @property
     def searches(self) -> bool:
         """Whether the server searches for tools, if the model asks for it."""
         return any(
@@ -191,6 +196,10 @@ def _entries(tool: Tool) -> list[Entry]:
         return [_entry(inner, name, description) for inner in inner_tools(tool)]
     shown = client_tool(tool)
     return [] if shown is None else [Entry(shown, Target(shown.name, item=CLIENT_TOOLS[shown.name]))]
+
+
+def _is_hosted(tool: dict[str, Any]) -> bool:
+    return tool.get("type") not in ("namespace", "tool_search") and client_tool(tool) is None
 
 
 def _entry(tool: CallableTool, namespace: str, description: str) -> Entry:

@@ -266,7 +266,7 @@ class Planner:
             compaction=compaction,
             parts=reading.parts,
             rounds=Rounds(engine, request, prompt) if prompt.toolbox.searches else None,
-            summary_tokens=summary_tokens(request.reasoning),
+            summary_tokens=None if engine.capabilities.summaries else summary_tokens(request.reasoning),
         )
 
     async def _turn(

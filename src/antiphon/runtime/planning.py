@@ -12,8 +12,8 @@ from antiphon.errors import ContextOverflowError, InvalidRequestError
 from antiphon.prompt.budget import cut, cut_points
 from antiphon.prompt.choice import after_first_turn, resolve_choice
 from antiphon.prompt.messages import Conversation, additions, assemble, renamed
-from antiphon.prompt.prompt import Prompt, Sampling
-from antiphon.prompt.toolbox import toolbox
+from antiphon.prompt.prompt import NOTHING_HOSTED, Hosted, Prompt, Sampling
+from antiphon.prompt.toolbox import Toolbox, toolbox
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.tools import AllowedTools, ToolChoice
 from antiphon.runtime.rules import LOGPROBS, check_choice, check_format, check_word
@@ -47,10 +47,11 @@ def build_prompt(
     capabilities = engine.capabilities
     added, _ = additions(parts)
     box = toolbox(request.tools, added, may_search=may_search)
-    tools, choice = resolve_choice(box, request.tool_choice if first else after_first_turn(request.tool_choice))
+    wanted = request.tool_choice if first else after_first_turn(request.tool_choice)
+    tools, choice = resolve_choice(box, wanted, hosted=capabilities.hosted)
     check_choice(choice, capabilities)
     form = check_format(request, capabilities)
-    messages = renamed(assemble(parts, request.instructions), box.renames)
+    messages = renamed(assemble(parts, request.instructions, hosted=capabilities.hosted), box.renames)
     check_word(form, messages)
     return Prompt(
         messages=messages,
@@ -67,6 +68,23 @@ def build_prompt(
         template_kwargs=request.chat_template_kwargs,
         template_defaults={**engine.template_defaults, **_CONTEXTS.get(request.reasoning.context or "", {})},
         media=frozenset[str]().union(*(part.media for part in parts)),
+        hosted=_hosted(request, box) if capabilities.hosted else NOTHING_HOSTED,
+    )
+
+
+def _hosted(request: CreateResponse, box: Toolbox) -> Hosted:
+    """What of a request only an upstream with the same API understands."""
+    fields: dict[str, Any] = {
+        "max_tool_calls": request.max_tool_calls,
+        "safety_identifier": request.safety_identifier,
+        "service_tier": None if request.service_tier == "auto" else request.service_tier,
+    }
+    return Hosted(
+        tools=box.hosted,
+        include=[name for name in request.include if name.partition(".")[0].endswith(("_call", "_call_output"))],
+        fields={name: value for name, value in fields.items() if value is not None},
+        summary=request.reasoning.summary or request.reasoning.generate_summary,
+        verbosity=request.text.verbosity,
     )
 
 

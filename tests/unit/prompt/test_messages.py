@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from antiphon.errors import InvalidRequestError
 from antiphon.prompt.additions import NO_CHANGE, Configuration
@@ -123,7 +124,7 @@ def test_calls_and_outputs_of_tools_that_others_ran_are_told_to_the_model():
         {"type": "mcp_list_tools", "server_label": "s", "tools": []},
     )
     assert made[0].tool_calls == (ToolCall("c", "mcp", '{"a":1}'),)
-    assert made[1] == ChatMessage("tool", '[{"a":"b"}]', tool_call_id="c")
+    assert replace(made[1], items=()) == ChatMessage("tool", '[{"a":"b"}]', tool_call_id="c")
     assert len(made) == 2
 
 

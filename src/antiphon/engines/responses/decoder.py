@@ -18,6 +18,7 @@ from antiphon.client.items import FUNCTION_CALLS
 from antiphon.client.loose import as_dict, as_dicts, as_int, as_place, as_str, well_formed
 from antiphon.client.response import Response, Usage
 from antiphon.client.stream import StreamDecoder
+from antiphon.engines.responses.history import UPSTREAM_ID
 from antiphon.engines.responses.order import CustomCall, Order
 from antiphon.engines.responses.plain import plain
 from antiphon.engines.upstream.calls import Call
@@ -42,10 +43,7 @@ from antiphon.machine.deltas import (
 from antiphon.protocol.parts import Logprob
 from antiphon.protocol.sse import ServerSentEvent
 
-__all__ = ["UPSTREAM_ID", "Reading", "ResponsesDecoder"]
-
-UPSTREAM_ID: Final = "upstream_id"
-"""The field of an item that an upstream ran in which its id there is kept: the item goes back under it."""
+__all__ = ["Reading", "ResponsesDecoder"]
 
 _DONE: Final = "[DONE]"
 _UNNAMED: Final = "message"

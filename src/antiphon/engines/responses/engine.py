@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncGenerator, Sequence
 
-from antiphon.engines.base import EventHook, PreparedTurn
+import msgspec
+
+from antiphon.engines.base import Capabilities, EventHook, PreparedTurn
 from antiphon.engines.responses.decoder import Reading
 from antiphon.engines.responses.generation import ResponsesTurn, Upstream, generated
 from antiphon.engines.responses.profiles import Profile
@@ -35,6 +37,11 @@ class ResponsesEngine(ElsewhereEngine):
         super().__init__(name, target, model=model, context_length=context_length, media=media, on_event=on_event)
         self._profile = profile
         self._upstream = Upstream(self._client, self._health, self._judge, profile, self._model)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the model can do; tools that nobody here runs are for the upstream."""
+        return msgspec.structs.replace(super().capabilities, hosted=True, summaries=self._profile.summaries)
 
     @property
     def fingerprint(self) -> str:

@@ -24,7 +24,8 @@ class Profile(Struct, frozen=True):
     `trust` is what it enforces, and which fields of sampling, choices and efforts it reads; `wire` is how the driver
     speaks to it. `custom` says that it takes custom tools as they are. `thoughts` is what goes back of past thinking:
     its `text`, or the `sealed` items that came. `keyed` says that it takes a `prompt_cache_key`, and `salted` that it
-    takes a `cache_salt`. `key_header` is the header of the key where it is no bearer's.
+    takes a `cache_salt`. `summaries` says that it sums up its thinking where it is asked to. `key_header` is the header
+    of the key where it is no bearer's.
     """
 
     trust: Trust
@@ -33,6 +34,7 @@ class Profile(Struct, frozen=True):
     thoughts: Literal["text", "sealed"] | None = None
     keyed: bool = False
     salted: bool = False
+    summaries: bool = False
     key_header: str | None = None
 
     @property
@@ -90,7 +92,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             ),
             driver.GENERIC,
         ),
-        Profile(_openai("openai"), driver.OPENAI, custom=True, thoughts="sealed", keyed=True),
+        Profile(_openai("openai"), driver.OPENAI, custom=True, thoughts="sealed", keyed=True, summaries=True),
         Profile(
             _openai("azure"),
             driver.AZURE,
@@ -114,6 +116,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             custom=True,
             thoughts="text",
             keyed=True,
+            summaries=True,
         ),
         Profile(
             Trust(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
+from antiphon.engines.responses.history import call_item, known_ids, native_items, raw_item, thought_item
 from antiphon.engines.responses.profiles import Profile
 from antiphon.engines.upstream.request import Hold, held_back, vary
 from antiphon.machine.reasoning import CLOSE_MARKER, OPEN_MARKER
@@ -16,9 +17,8 @@ from antiphon.prompt.arguments import custom_format
 from antiphon.prompt.dialects.base import callable_tools, function_schema
 from antiphon.prompt.grammar import has_format
 from antiphon.prompt.instructions import instructed
-from antiphon.prompt.prompt import ChatMessage, Prompt, ToolCall
+from antiphon.prompt.prompt import ChatMessage, Prompt
 from antiphon.prompt.thoughts import drop_past_thinking, keeps_past_thinking
-from antiphon.protocol.json import loads
 from antiphon.protocol.tools import CustomTool, FunctionTool
 
 __all__ = ["request_body"]
@@ -44,6 +44,7 @@ def request_body(prompt: Prompt, profile: Profile, model: str, *, attempt: int =
         "store": False,
         "stream": True,
     }
+    body.update(prompt.hosted.fields)
     include = _include(prompt, profile, model)
     if include:
         body["include"] = include
@@ -74,10 +75,17 @@ def _input(prompt: Prompt, profile: Profile) -> dict[str, Any]:
         body["instructions"] = told.pop(0).content
     custom = {tool.name for tool in prompt.tools if isinstance(tool, CustomTool)} if profile.custom else set[str]()
     called: dict[str, bool] = {}
+    known = known_ids(told)
     items: list[dict[str, Any]] = []
     for message in told:
         if message.role == "assistant":
-            items += _assistant(message, profile, custom, called)
+            called.update((call.id, call.name in custom) for call in message.tool_calls)
+            if message.items:
+                items += native_items(message, profile, called, known)
+            else:
+                items += _assistant(message, profile, called)
+        elif message.role == "tool" and message.items:
+            items += (raw_item(item, known) for item in message.items)
         elif message.role == "tool":
             kind = "custom_tool_call_output" if called.get(message.tool_call_id) else "function_call_output"
             items.append({"type": kind, "call_id": message.tool_call_id, "output": _content(message)})
@@ -87,28 +95,14 @@ def _input(prompt: Prompt, profile: Profile) -> dict[str, Any]:
     return body
 
 
-def _assistant(
-    message: ChatMessage, profile: Profile, custom: set[str], called: dict[str, bool]
-) -> list[dict[str, Any]]:
+def _assistant(message: ChatMessage, profile: Profile, custom: Mapping[str, bool]) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     if message.reasoning and profile.thoughts == "text":
-        thought = {"type": "reasoning_text", "text": message.reasoning}
-        items.append({"type": "reasoning", "summary": [], "content": [thought]})
+        items.append(thought_item(message.reasoning))
     text = _content(message)
     if text:
         items.append({"type": "message", "role": "assistant", "content": text})
-    for call in message.tool_calls:
-        called[call.id] = call.name in custom
-        items.append(_call(call, custom=called[call.id]))
-    return items
-
-
-def _call(call: ToolCall, *, custom: bool) -> dict[str, Any]:
-    if custom:
-        given: Any = loads(call.arguments)
-        text = cast("dict[str, Any]", given).get("input", "") if isinstance(given, dict) else call.arguments
-        return {"type": "custom_tool_call", "call_id": call.id, "name": call.name, "input": text}
-    return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments}
+    return [*items, *(call_item(call, custom=custom[call.id]) for call in message.tool_calls)]
 
 
 def _content(message: ChatMessage) -> str | list[dict[str, Any]]:
@@ -136,10 +130,11 @@ def _tools(prompt: Prompt, profile: Profile) -> dict[str, Any]:
     names = callable_tools(prompt)
     allowed = "allowed" in profile.trust.choices
     shown = [tool for tool in prompt.tools if allowed or tool.name in names]
-    if not shown or prompt.choice.mode == "none":
+    hosted = prompt.hosted.tools
+    if not (shown or hosted) or prompt.choice.mode == "none":
         return {}
-    body: dict[str, Any] = {"tools": [_tool(tool, profile) for tool in shown]}
-    choice = _choice(prompt, profile, names, limited=len(names) < len(shown))
+    body: dict[str, Any] = {"tools": [*(_tool(tool, profile) for tool in shown), *hosted]}
+    choice = prompt.choice.hosted or _choice(prompt, profile, names, limited=len(names) < len(shown))
     if choice is not None:
         body["tool_choice"] = choice
     if not prompt.parallel_tool_calls:
@@ -175,6 +170,14 @@ def _choice(prompt: Prompt, profile: Profile, names: Mapping[str, bool], *, limi
 
 
 def _text(prompt: Prompt, profile: Profile) -> dict[str, Any]:
+    """The output format, and how long the answer is to be."""
+    told = _format(prompt, profile)
+    if prompt.hosted.verbosity is not None:
+        told["verbosity"] = prompt.hosted.verbosity
+    return {"text": told} if told else {}
+
+
+def _format(prompt: Prompt, profile: Profile) -> dict[str, Any]:
     """The output format; where it would keep the model from calling a tool, it is asked for in words only."""
     form = prompt.format
     if form is None or not has_format(prompt) or prompt.choice.mode == "required" or not profile.wire.formats:
@@ -182,13 +185,13 @@ def _text(prompt: Prompt, profile: Profile) -> dict[str, Any]:
     if callable_tools(prompt) and not profile.trust.beside_tools:
         return {}
     if form.type != "json_schema":
-        return {"text": {"format": {"type": form.type}}}
+        return {"format": {"type": form.type}}
     told: dict[str, Any] = {"type": "json_schema", "name": form.name or _SCHEMA_NAME, "schema": form.schema}
     if form.description:
         told["description"] = form.description
     if form.strict is not None:
         told["strict"] = form.strict
-    return {"text": {"format": told}}
+    return {"format": told}
 
 
 def _sampling(prompt: Prompt, profile: Profile, model: str) -> dict[str, Any]:
@@ -210,8 +213,13 @@ def _thinking(prompt: Prompt, profile: Profile) -> dict[str, Any]:
     body: dict[str, Any] = {}
     effort = None if prompt.reasoning_effort is None else prompt.reasoning_effort.strip()
     efforts = profile.trust.efforts
+    reasoning: dict[str, Any] = {}
     if effort and (efforts is None or effort in efforts):
-        body["reasoning"] = {"effort": effort}
+        reasoning["effort"] = effort
+    if prompt.hosted.summary is not None and profile.summaries:
+        reasoning["summary"] = prompt.hosted.summary
+    if reasoning:
+        body["reasoning"] = reasoning
     if profile.trust.template_kwargs:
         variables = {**prompt.template_defaults, **prompt.template_kwargs}
         if variables:
@@ -231,7 +239,7 @@ def _caching(prompt: Prompt, profile: Profile) -> dict[str, Any]:
 
 
 def _include(prompt: Prompt, profile: Profile, model: str) -> list[str]:
-    include: list[str] = []
+    include = list(prompt.hosted.include)
     if prompt.sampling.top_logprobs is not None:
         include.append(_LOGPROBS)
     if profile.thoughts == "sealed" and profile.wire.family(model).reasoning:
