@@ -111,10 +111,21 @@ class Assembler(Opened):
 
     def feed(self, deltas: Sequence[Routed]) -> bool:
         """Take deltas in; True when the turn has ended, by a `Stop` or because no further call is allowed."""
+        texts: list[str] = []
         for delta in deltas:
+            if type(delta) is TextDelta and delta.logprobs is None and (texts or self._open == TEXT):
+                # More of a text that is open already, which most deltas are.
+                if delta.text:
+                    texts.append(delta.text)
+                continue
+            if texts:
+                self._many(texts)
+                texts = []
             self._rules[type(delta)](self, delta)
             if self.stopped is not None:
                 return True
+        if texts:
+            self._many(texts)
         return False
 
     def finish(self, now: int) -> None:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import UNSET
@@ -65,6 +65,15 @@ class Deltas:
         frames = self._frames
         self._pieces.append(text)
         frames.append(b"".join((self._head, encode(text), self._middle, b"%d" % len(frames), self._tail)))
+
+    def extend(self, texts: Sequence[str]) -> None:
+        """The same with each of these texts, at once."""
+        frames, head, middle, tail = self._frames, self._head, self._middle, self._tail
+        self._pieces += texts
+        frames += [
+            b"".join((head, encode(text), middle, b"%d" % number, tail))
+            for number, text in enumerate(texts, len(frames))
+        ]
 
 
 class EventLog:

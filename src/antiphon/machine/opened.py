@@ -105,6 +105,16 @@ class Opened:
             self._deltas = self._log.deltas(self._delta("", ()))
         self._deltas.append(text)
 
+    def _many(self, texts: list[str]) -> None:
+        """The same as `_more` with each of these texts."""
+        self._pieces += texts
+        self._tokens += len(texts)
+        if self._whole_parts:
+            return
+        if self._deltas is None:
+            self._deltas = self._log.deltas(self._delta("", ()))
+        self._deltas.extend(texts)
+
     def _delta(self, text: str, logprobs: Sequence[Logprob]) -> object:
         """The event of more text of what is open."""
         kind = self._open

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Final, Protocol, Self
 
 import msgspec
@@ -21,9 +21,10 @@ from antiphon.engines.upstream.client import UpstreamLostError, UpstreamRefusedE
 from antiphon.engines.upstream.health import Health
 from antiphon.engines.upstream.request import Hold
 from antiphon.errors import EngineError
-from antiphon.machine.deltas import Delta, RefusalDelta, Stop, ToolCallStart
+from antiphon.machine.deltas import Delta, ReasoningDelta, RefusalDelta, Stop, TextDelta, ToolCallStart
+from antiphon.prompt.grammar import has_format
 from antiphon.prompt.normalize import arrangements
-from antiphon.prompt.prompt import Prompt
+from antiphon.prompt.prompt import ChatMessage, Prompt
 
 __all__ = ["LAST_ATTEMPT", "Deltas", "arranged", "checked", "connected"]
 
@@ -45,6 +46,9 @@ class Deltas(Protocol):
 
 LAST_ATTEMPT: Final = 1
 """The number of the second, and last, attempt."""
+
+_UNJUDGED: Final[frozenset[type]] = frozenset({TextDelta, ReasoningDelta})
+"""What is judged by nothing, where no format was asked for."""
 
 _PAUSE: Final = 0.1
 """Seconds before a connection is tried once more."""
@@ -85,14 +89,17 @@ async def checked(
     Raises:
         EngineError: the upstream failed, or its answer is not what was asked for.
     """
+    formed = has_format(standard)
     for attempt in range(LAST_ATTEMPT + 1):
         holder, answer = _Holder(hold), Answer()
         told = refused = False
         fault: EngineError | None = None
         async with contextlib.aclosing(ask(attempt)) as stream:
             async for deltas in stream:
-                answer.add(deltas)
-                refused = refused or any(isinstance(delta, RefusalDelta) for delta in deltas)
+                kinds = set(map(type, deltas))
+                if formed or not kinds <= _UNJUDGED:
+                    answer.add(deltas)
+                refused = refused or RefusalDelta in kinds
                 stop = deltas[-1]
                 if not isinstance(stop, Stop):
                     leaving = holder.feed(deltas)
@@ -131,21 +138,31 @@ class _Arranged(_Tries):
         super().__init__()
         self._prompt = prompt
         self._ask = ask
-        self._left = iter(arrangements(prompt.messages))
+        self._left: Iterator[Sequence[ChatMessage]] | None = None
         self._first: UpstreamRefusedError | None = None
 
     async def __anext__(self) -> Sequence[Delta]:
         while True:
             if self._stream is None:
-                messages = next(self._left, None)
-                if messages is None:
-                    raise self._first or StopAsyncIteration
-                self._stream = self._ask(msgspec.structs.replace(self._prompt, messages=messages))
+                self._stream = self._ask(self._arranged())
             try:
                 return await self._stream.__anext__()
             except UpstreamRefusedError as error:
                 self._first = self._first or error
                 await self.aclose()
+
+    def _arranged(self) -> Prompt:
+        """The prompt in the next arrangement, the first of which is the conversation as it is."""
+        if self._first is None:
+            return self._prompt
+        if self._left is None:
+            self._left = arrangements(self._prompt.messages)
+            # As it is.
+            next(self._left)
+        messages = next(self._left, None)
+        if messages is None:
+            raise self._first
+        return msgspec.structs.replace(self._prompt, messages=messages)
 
 
 class _Connected(_Tries):

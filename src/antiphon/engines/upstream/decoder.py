@@ -19,7 +19,7 @@ from antiphon.engines.upstream.callform import read_form
 from antiphon.engines.upstream.calls import LEGACY_INDEX, Call, Calls
 from antiphon.engines.upstream.logprobs import read_logprobs
 from antiphon.engines.upstream.usage import UsageCount
-from antiphon.engines.upstream.wire import DONE_EVENT, CallPiece, ChoicePiece, Chunk, Piece, decode_chunk
+from antiphon.engines.upstream.wire import DONE_EVENT, CallPiece, ChoicePiece, Chunk, Piece, decode_chunk, only_text
 from antiphon.engines.upstream.words import INVALID, told_words, upstream_fault
 from antiphon.errors import EngineError
 from antiphon.machine.deltas import Delta, ReasoningDelta, RefusalDelta, Stop, TextDelta
@@ -89,11 +89,12 @@ class ChatDecoder:
         Raises:
             EngineError: the upstream failed, or an event is no part of a chat completion.
         """
+        pieces = self._usage.pieces
         for event in events:
             if self._plain and event.event != _ERROR:
-                text = _only_text(decode_chunk(event.data))
+                text = only_text(event.data)
                 if text:
-                    self._usage.saw(text)
+                    pieces.append(text)
                     deltas.append(TextDelta(text))
                     continue
             deltas += self.feed(event.data, event.event)
@@ -310,22 +311,6 @@ class ChatDecoder:
     def _taken(self) -> list[Delta]:
         out, self._out = self._out, []
         return out
-
-
-def _only_text(chunk: Chunk | None) -> str | None:
-    """The text of a chunk that holds text and nothing else."""
-    if chunk is None or chunk.usage is not None or chunk.timings is not None or chunk.error or chunk.object == _ERROR:
-        return None
-    choices = chunk.choices
-    if choices is None or len(choices) != 1:
-        return None
-    choice = choices[0]
-    piece = choice.delta or choice.message
-    if piece is None or choice.index or choice.finish_reason:
-        return None
-    if piece.tool_calls or piece.function_call or piece.refusal or piece.reasoning_content or piece.reasoning:
-        return None
-    return piece.content if isinstance(piece.content, str) else None
 
 
 def _fields(chunk: Chunk) -> dict[str, Any]:

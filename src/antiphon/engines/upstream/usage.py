@@ -6,6 +6,7 @@ that it sent, or for each four bytes, whichever is more.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from antiphon.engines.upstream.wire import Timings, UsagePiece
@@ -31,8 +32,9 @@ class UsageCount:
         self._input = input_tokens
         self._told: UsagePiece | None = None
         self._timings: Timings | None = None
-        self._pieces = self._thoughts = 0
-        self._tokens = self._thinking = 0
+        self._thoughts: list[str] = []
+        self.pieces: list[str] = []
+        """What was generated, a text for each piece of it; counted only where the upstream does not."""
 
     def tell(self, usage: UsagePiece | None, timings: Timings | None) -> None:
         """What the upstream says; the last word stands."""
@@ -42,12 +44,9 @@ class UsageCount:
 
     def saw(self, text: str, *, thinking: bool = False) -> None:
         """A piece of what was generated."""
-        tokens = estimated_tokens(text)
-        self._pieces += 1
-        self._tokens += tokens
+        self.pieces.append(text)
         if thinking:
-            self._thoughts += 1
-            self._thinking += tokens
+            self._thoughts.append(text)
 
     def used(self) -> TokenUsage:
         """The tokens of the turn."""
@@ -56,19 +55,25 @@ class UsageCount:
             told.prompt_tokens_details.cached_tokens if told.prompt_tokens_details is not None else None,
             told.prompt_cache_hit_tokens,
             timings.cache_n,
-            0,
         )
         read = None if timings.prompt_n is None else timings.prompt_n + (timings.cache_n or 0)
-        given = _first(told.prompt_tokens, read, self._input)
-        drawn = _first(told.completion_tokens, timings.predicted_n, max(self._pieces, self._tokens))
+        given = _first(told.prompt_tokens, read)
+        given = self._input if given is None else given
+        drawn = _first(told.completion_tokens, timings.predicted_n)
+        drawn = _counted(self.pieces) if drawn is None else drawn
         thought = _first(
             told.completion_tokens_details.reasoning_tokens if told.completion_tokens_details is not None else None,
             told.reasoning_tokens,
-            max(self._thoughts, self._thinking),
         )
-        return TokenUsage(given, drawn, cached_tokens=min(cached, given), reasoning_tokens=min(thought, drawn))
+        thought = _counted(self._thoughts) if thought is None else thought
+        return TokenUsage(given, drawn, cached_tokens=min(cached or 0, given), reasoning_tokens=min(thought, drawn))
 
 
-def _first(*counts: int | None) -> int:
+def _counted(pieces: Sequence[str]) -> int:
+    """A token for each piece, or for each four bytes."""
+    return max(len(pieces), sum(map(estimated_tokens, pieces)))
+
+
+def _first(*counts: int | None) -> int | None:
     """The first count that is told and makes sense."""
-    return next(count for count in counts if count is not None and 0 <= count <= _MOST_TOKENS)
+    return next((count for count in counts if count is not None and 0 <= count <= _MOST_TOKENS), None)

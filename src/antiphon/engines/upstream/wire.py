@@ -24,6 +24,7 @@ __all__ = [
     "UsagePiece",
     "decode_chunk",
     "decode_models",
+    "only_text",
 ]
 
 DONE_EVENT: Final = "[DONE]"
@@ -152,6 +153,7 @@ class Models(Struct):
 
 
 _chunk = msgspec.json.Decoder(Chunk, strict=False)
+_decode = _chunk.decode
 _models = msgspec.json.Decoder(Models, strict=False)
 
 
@@ -161,6 +163,24 @@ def decode_chunk(data: str | bytes) -> Chunk | None:
         return _chunk.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+
+
+def only_text(data: str) -> str | None:
+    """The text of an event that holds a chunk of text and nothing else, as most of them do."""
+    try:
+        chunk = _decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    choices = chunk.choices
+    if choices is None or len(choices) != 1 or chunk.usage is not None or chunk.timings is not None:
+        return None
+    choice = choices[0]
+    piece = choice.delta or choice.message
+    if piece is None or choice.index or choice.finish_reason or chunk.error or chunk.object == "error":
+        return None
+    if piece.tool_calls or piece.function_call or piece.refusal or piece.reasoning_content or piece.reasoning:
+        return None
+    return piece.content if isinstance(piece.content, str) else None
 
 
 def decode_models(data: bytes) -> Models:

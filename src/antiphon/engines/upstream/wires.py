@@ -223,11 +223,13 @@ class Answer(asyncio.Protocol):
     def __init__(self, wires: Wires) -> None:
         self._wires = wires
         self._loop = asyncio.get_running_loop()
-        self._parser = httptools.HttpResponseParser(self)
         self._transport: Any = None
         self._waiter: asyncio.Future[None] | None = None
         self._chunks: list[bytes] = []
-        self._unread = 0
+        # A piece of the body, of which a stream has as many as it has events: no function of ours is called for one.
+        self.on_body = self._chunks.append
+        self._parser = httptools.HttpResponseParser(self)
+        self._unread = self._whole = 0
         self._fault: WireError | None = None
         self._lost = False
         # No exchange yet.
@@ -376,13 +378,20 @@ class Answer(asyncio.Protocol):
                 self.close()
             return
         self._heard = self._loop.time()
+        size = len(data)
+        self._unread += size
         if not self._headed:
-            self._head_size += len(data)
+            self._head_size += size
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._fail(GarbledError())
             return
+        if self._left:
+            self._chunks.clear()
+        elif self._ended:
+            # What follows the answer is no part of it.
+            del self._chunks[self._whole :]
         if not self._headed and self._head_size > _MOST_HEAD:
             self._fail(GarbledError())
         elif self._left and self._ended:
@@ -426,17 +435,11 @@ class Answer(asyncio.Protocol):
             status in (204, 304) or "content-length" in headers or "chunked" in headers.get("transfer-encoding", "")
         )
 
-    def on_body(self, body: bytes) -> None:
-        """A piece of the body."""
-        if self._left or self._ended:
-            return
-        self._chunks.append(body)
-        self._unread += len(body)
-
     def on_message_complete(self) -> None:
         """The answer came to its end."""
-        if self._headed:
+        if self._headed and not self._ended:
             self._ended = True
+            self._whole = len(self._chunks)
 
 
 def _unconnected(error: OSError | UnicodeError) -> WireError:
