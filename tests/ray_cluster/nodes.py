@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -123,13 +124,13 @@ def running(folder: Path) -> Iterator[Nodes]:
         nodes.close()
 
 
-def until(condition: Callable[[], bool], what: str, seconds: float = _DEADLINE) -> float:
-    """Wait until something holds; the seconds that it took."""
+def until(condition: Callable[[], bool], what: str, seconds: float = _DEADLINE, *, pause: float = 0.05) -> float:
+    """Wait until something holds, with a pause between looks; the seconds that it took."""
     began = time.monotonic()
     while not _holds(condition):
         if time.monotonic() - began > seconds:
             raise AssertionError(f"{what}: not within {seconds:g} s")
-        time.sleep(0.05)
+        threading.Event().wait(pause)
     return time.monotonic() - began
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx2
 import ray
+from websockets.sync.client import connect
 
 from antiphon.protocol.sse import SSEParser
 from ray_cluster.nodes import PIECES, Nodes, running, until
@@ -123,7 +124,8 @@ class Run:
         expect(chat["choices"][0]["message"]["content"], written(50))
         following = self._asked("and now?", 50, previous_response_id=whole["id"])
         expect(text_of(self._post("/responses", following)), written(50))
-        return f"100 tokens whole and streamed alike; the first event after {reading.gap * 1000:.0f} ms at most"
+        expect(self._over_socket(self._asked("socket", 40)), written(40), "over a WebSocket")
+        return f"100 tokens whole, streamed and over a WebSocket alike; first event after {reading.gap * 1000:.0f} ms"
 
     def leaving(self) -> str:
         """A client that leaves in the middle has its slot freed on the other node."""
@@ -210,7 +212,7 @@ class Run:
         """A node with a server and an engine is killed while both servers run background responses."""
         asked = [self._asked(f"background {n}", LONGER, background=True) for n in range(STREAMS)]
         names = [self._post("/responses", body)["id"] for body in asked]
-        until(lambda: all(self._drawn(name) > 50 for name in names), "all of them are in their middle")
+        until(lambda: all(self._drawn(name) > 50 for name in names), "all of them are in their middle", pause=0.2)
         before = self._owners()
         expect(len(set(before.values())), 2, "servers that run them")
         self._nodes.kill(self._nodes.both)
@@ -273,6 +275,14 @@ class Run:
         body = self._asked(text, tokens, stream=True, prompt_cache_key=text)
         return Reading(self._client, "POST", "/responses", json=body)
 
+    def _over_socket(self, body: dict[str, Any]) -> str:
+        text = ""
+        with connect(f"ws://127.0.0.1:{self._nodes.port}/v1/responses") as socket:
+            socket.send(json.dumps({"type": "response.create", **body}))
+            while (event := json.loads(socket.recv(MOST_SECONDS)))["type"] != "response.incomplete":
+                text += event["delta"] if event["type"] == "response.output_text.delta" else ""
+        return text
+
     def _places(self) -> list[tuple[str, int]]:
         return ray.get([actor.process.remote() for actor in self._nodes.actors()], timeout=10)
 
@@ -306,7 +316,7 @@ class Run:
             found = answer.json() if answer.status_code == 200 else {}
             return found.get("status") not in (None, "queued", "in_progress")
 
-        until(ended, f"{name} has ended", MOST_SECONDS)
+        until(ended, f"{name} has ended", MOST_SECONDS, pause=1.0)
         return found
 
     def _followed(self, name: str) -> Reading:
