@@ -34,6 +34,11 @@ class Mortal(ScriptedEngine):
         self.up = asyncio.Event()
         self.up.set()
         self.media = frozenset({"image"})
+        self.model = "one"
+
+    @property
+    def fingerprint(self) -> str:
+        return self.model
 
     @property
     def ready(self) -> bool:
@@ -156,6 +161,21 @@ async def test_a_turn_that_kills_every_engine_ends():
     engine = ReplicatedEngine("m", [Mortal(continues=True, dies=[4] * 30), Mortal(continues=True, dies=[4] * 30)])
     with pytest.raises(EngineLostError):
         await told(engine, prompt("!COUNT 100"))
+
+
+@pytest.mark.requirement("routing:goes-on")
+async def test_a_turn_is_gone_on_with_by_no_other_model():
+    engines = [Mortal(continues=True, dies=[4]), Mortal(continues=True, dies=[4])]
+    engine = ReplicatedEngine("m", engines)
+    turn = await engine.prepare(prompt())
+    first = home(engine)
+    stream = engine.generate(turn)
+    await anext(stream)
+    engines[1 - first].model = "another"
+    with pytest.raises(EngineLostError):
+        async for _ in stream:
+            engines[first].up.clear()
+    assert not engines[1 - first].begun
 
 
 @pytest.mark.requirement("routing:goes-on", "routing:ready")

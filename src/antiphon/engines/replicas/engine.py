@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
 from typing import Any, Final, TypeVar, cast
 
@@ -178,10 +178,11 @@ class ReplicatedEngine(Engine):
             # What is drawn again has to come out the same.
             _fix_seed(turn)
         lost: set[int] = set()
-        losses, began = 0, False
+        losses, began, same = 0, False, ""
         suppressor = None
         while True:
-            number = await self._taken(turn, lost)
+            number = await self._taken(turn, lost, same)
+            fingerprint = self.engines[number].fingerprint
             try:
                 async with aclosing(self.engines[number].generate(turn)) as stream:
                     async for deltas in stream:
@@ -194,7 +195,7 @@ class ReplicatedEngine(Engine):
                         if told is not None:
                             told.add(deltas)
                             lost.clear()
-                        began = True
+                        began, same = True, fingerprint
                         yield deltas
             except _LOST:
                 lost.add(number)
@@ -210,22 +211,22 @@ class ReplicatedEngine(Engine):
             finally:
                 self.placement.free(number)
 
-    async def _taken(self, turn: PreparedTurn, lost: set[int]) -> int:
-        """The engine for a turn, counted as one in flight.
+    async def _taken(self, turn: PreparedTurn, lost: set[int], same: str) -> int:
+        """The engine for a turn, counted as one in flight; `same` is the fingerprint of the one that began it.
 
         A turn that others can go on with waits for the restart of an engine where none is left.
 
         Raises:
             EngineLostError: none can be asked now.
         """
-        able = self._able(lost)
+        able = self._able(lost, same)
         if not able and self.continues:
             if lost:
                 await asyncio.sleep(_PAUSE)
             await self.wait_ready(RESTART_PATIENCE)
-            able = self._able(())
+            able = self._able((), same)
         if not able:
-            raise EngineLostError(self.not_ready)
+            raise EngineLostError(self.not_ready, code=EngineUnavailableError.default_code)
         affinity, moves = turn.prompt.affinity, self.placement.moves
         number = self.placement.take(affinity.key, able, again=affinity.again)
         if self.placement.moves > moves:
@@ -250,12 +251,12 @@ class ReplicatedEngine(Engine):
         if self._on_event is not None:
             self._on_event(self.name, event, {"replica": number})
 
-    def _able(self, lost: Sequence[int] | set[int]) -> list[int]:
-        """The numbers of those that can be asked; where they share turns, only those of the same fingerprint."""
+    def _able(self, lost: Collection[int], same: str = "") -> list[int]:
+        """The numbers of those that can be asked; where they share turns, only those of one fingerprint."""
         able = [number for number, engine in enumerate(self.engines) if number not in lost and engine.ready]
         if not able or not self.continues:
             return able
-        same = next(engine.fingerprint for engine in self.engines if engine.ready)
+        same = same or next(engine.fingerprint for engine in self.engines if engine.ready)
         return [number for number in able if self.engines[number].fingerprint == same]
 
 
