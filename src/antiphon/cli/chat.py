@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -169,9 +170,14 @@ class _Conversation:
         if model is not None and Path(model).expanduser().is_file():
             # Absolute, so that a later command goes on with the same file from another folder.
             model = str(Path(model).expanduser().absolute())
-        settings = msgspec.structs.replace(self._settings, model=(model,)) if model else self._settings
+        settings = self._settings
+        arguments = ["--data-dir", str(settings.data_path)]
+        tables = settings.models
+        if model and not any(model in (table.name, table.path, *table.aliases) for table in tables):
+            settings = msgspec.structs.replace(settings, model=(model,), models=())
+            # A file that says what is served leaves no room for another model.
+            arguments += ["--model", model, *(("--config", os.devnull) if tables else ())]
         ensure_models(settings)
-        arguments = ["--data-dir", str(settings.data_path), *(("--model", model) if model else ())]
         base_url = stack.enter_context(own_server(arguments, model or "a server", settings.load_timeout))
         return model, base_url
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -187,3 +189,28 @@ def test_a_server_is_started_only_where_none_answers_at_the_default_address(
     monkeypatch.setattr(option, "default", server.base_url)
     server.answers = [answer("resp_1", "one")]
     assert CliRunner().invoke(cli, ["chat", "Hi"]).stdout == "one\n"
+
+
+@pytest.mark.requirement("cli:chat:own-server", "registry:file")
+@pytest.mark.parametrize(
+    ("model", "more"), [("first", []), ("second", []), ("scripted", ["--model", "scripted", "--config", os.devnull])]
+)
+def test_a_server_of_its_own_serves_the_file_of_the_directory_unless_another_model_is_named(
+    server: ResponsesStub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, model: str, more: list[str]
+) -> None:
+    started: list[list[str]] = []
+
+    @contextmanager
+    def own_server(arguments: list[str], title: str, timeout: float) -> Iterator[str]:
+        started.append(arguments)
+        yield server.base_url
+
+    (tmp_path / "antiphon.toml").write_text('[[models]]\nname = "first"\npath = "scripted2"\naliases = ["second"]\n')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(chat_module, "own_server", own_server)
+    option = next(param for param in chat_module.chat.params if param.name == "base_url")
+    monkeypatch.setattr(option, "default", "http://127.0.0.1:9/v1")
+    server.answers = [answer("resp_1", "one")]
+    result = CliRunner().invoke(cli, ["chat", "--data-dir", str(tmp_path), "--model", model, "Hi"])
+    assert result.stdout == "one\n"
+    assert started == [["--data-dir", str(tmp_path), *more]]
