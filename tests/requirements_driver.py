@@ -245,6 +245,11 @@ DRIVER_TOOLS: tuple[Requirement, ...] = (
     ),
     R("driver:tools:kinds", "issue 5, section 1", "Custom tools get their text, other kinds their item."),
     R("driver:tools:hosted", "driver D7", "What the server executed is not called again."),
+    R(
+        "driver:tools:approvals",
+        "hosted-tools A2",
+        "Calls of MCP servers that wait for a word get it from a function of the caller's; anything but yes is no.",
+    ),
     R("driver:tools:pending", "issue 5, section 1", "Calls that nobody here can make end the run and are handed back."),
     R("driver:tools:structured", "driver D14", "A call of `structured_output` is the answer, and is not made."),
     R("driver:tools:ends", "issue 5, section 1", "An answer that was refused, cut or failed ends the run."),

@@ -6,12 +6,14 @@ Plain data without I/O. A `Context` is encoded to JSON and back by msgspec, so t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 __all__ = [
+    "APPROVAL_REQUEST",
+    "ApprovalPart",
     "Context",
     "FilePart",
     "ImagePart",
@@ -27,6 +29,7 @@ __all__ = [
     "ThinkingPart",
     "Tool",
     "ToolCall",
+    "approval",
     "assistant",
     "developer",
     "system",
@@ -89,7 +92,19 @@ class ProviderBlock(Struct, frozen=True, tag="provider_block", omit_defaults=Tru
     provider: str | None = None
 
 
-Part: TypeAlias = TextPart | ThinkingPart | ImagePart | FilePart | ProviderBlock
+APPROVAL_REQUEST: Final = "mcp_approval_request"
+"""The type of the item with which an endpoint asks whether it may call a tool of an MCP server."""
+
+
+class ApprovalPart(Struct, frozen=True, tag="approval", omit_defaults=True):
+    """What we say to an `mcp_approval_request`: whether the endpoint may make that call."""
+
+    request_id: str
+    approve: bool
+    reason: str | None = None
+
+
+Part: TypeAlias = TextPart | ThinkingPart | ImagePart | FilePart | ProviderBlock | ApprovalPart
 """One part of a message."""
 
 
@@ -213,6 +228,11 @@ def assistant(*content: str | Part, tool_calls: list[ToolCall] | None = None) ->
 def tool_result(call_id: str, output: Any = UNSET, *content: str | Part) -> Message:
     """The result of a call: any value, or parts with images and files (E10)."""
     return Message("tool", _parts(content), tool_call_id=call_id, output=output)
+
+
+def approval(request_id: str, approve: bool, reason: str | None = None) -> Message:
+    """The answer to an `mcp_approval_request` of that id."""
+    return Message("tool", [ApprovalPart(request_id, approve, reason)])
 
 
 class Tool(Struct, frozen=True):

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.client.context import (
+    APPROVAL_REQUEST,
     Message,
     MessageMetadata,
     Part,
@@ -247,7 +248,8 @@ def _calls(output: list[dict[str, Any]], body: dict[str, Any]) -> tuple[list[Too
 
 
 def _replay(output: list[dict[str, Any]], provider: str) -> ResponsesReplay | None:
-    if any(item.get("type") == "compaction" for item in output):
+    # A call that waits for our word stands among the items that it came with.
+    if any(item.get("type") in ("compaction", APPROVAL_REQUEST) for item in output):
         return ResponsesReplay(output, provider)
     return None
 

@@ -12,6 +12,8 @@ import msgspec
 from msgspec import UNSET
 
 from antiphon.client.context import (
+    APPROVAL_REQUEST,
+    ApprovalPart,
     Context,
     FilePart,
     ImagePart,
@@ -106,7 +108,7 @@ def output_text(value: Any) -> str:
 
 def _tool_result(message: Message, profile: Profile, calls: Mapping[str, str]) -> list[Item]:
     if message.tool_call_id is None:
-        return []
+        return [_approval(part) for part in message.content if isinstance(part, ApprovalPart)]
     if any(isinstance(part, ImagePart | FilePart) for part in message.content):
         content = _content(message.content, profile, "input_text")
         if message.output is not UNSET:
@@ -114,6 +116,17 @@ def _tool_result(message: Message, profile: Profile, calls: Mapping[str, str]) -
         return [_output(message.tool_call_id, content, calls, parts=True)]
     value = message.text if message.output is UNSET else message.output
     return [_output(message.tool_call_id, value, calls)]
+
+
+def _approval(part: ApprovalPart) -> Item:
+    item: Item = {
+        "type": "mcp_approval_response",
+        "approval_request_id": part.request_id,
+        "approve": part.approve,
+    }
+    if part.reason is not None:
+        item["reason"] = part.reason
+    return item
 
 
 def _output(call_id: str, value: Any, calls: Mapping[str, str], *, parts: bool = False) -> Item:
@@ -129,6 +142,9 @@ def _assistant(message: Message, profile: Profile, *, replay: bool) -> list[Item
         return [dict(item) for item in kept.items]
     items = _said(message, profile, replay=replay)
     calls = [_call(call) for call in message.tool_calls if not call.builtin]
+    if kept is not None:
+        # What we approve has to be there, whoever is told.
+        calls += [dict(item) for item in kept.items if item.get("type") == APPROVAL_REQUEST]
     if not replay:
         return items + calls
     # A compaction stands for all that was before it, reasoning too (E22).
@@ -222,7 +238,7 @@ def _content(parts: Iterable[Part], profile: Profile, text_type: str) -> list[It
 
 
 def _part(part: Part, profile: Profile, text_type: str) -> Item | None:
-    if isinstance(part, ThinkingPart | ProviderBlock):
+    if isinstance(part, ThinkingPart | ProviderBlock | ApprovalPart):
         return None
     if isinstance(part, TextPart):
         item = _text(part.text, text_type)

@@ -8,8 +8,9 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from antiphon.client.context import Context, Message, ReasoningDetail, ToolCall
+from antiphon.client.context import APPROVAL_REQUEST, Context, Message, ReasoningDetail, ToolCall
 from antiphon.client.errors import ResponseError
+from antiphon.client.loose import as_str
 
 __all__ = ["FinishReason", "ObjectError", "Problem", "Response", "ToolUsage", "Usage", "UsageReported"]
 
@@ -99,6 +100,22 @@ class Response(Struct):
     def local_tool_calls(self) -> list[ToolCall]:
         """The calls that wait for a result of ours: all but those that the server executed."""
         return [call for call in self.tool_calls if not call.builtin]
+
+    @property
+    def approval_requests(self) -> list[ToolCall]:
+        """The calls that the endpoint makes if we approve; `metadata` has the `server_label`."""
+        return [
+            ToolCall(
+                as_str(item.get("id")) or "",
+                as_str(item.get("name")) or "",
+                as_str(item.get("arguments")) or "{}",
+                builtin=True,
+                type=APPROVAL_REQUEST,
+                metadata={"server_label": item.get("server_label")},
+            )
+            for item in self.output
+            if item.get("type") == APPROVAL_REQUEST
+        ]
 
     @property
     def classification(self) -> Literal["tool_calls", "final_answer"]:

@@ -14,7 +14,18 @@ import anyio.to_thread
 import msgspec
 from msgspec import UNSET, Struct
 
-from antiphon.client.context import FilePart, ImagePart, Message, Part, TextPart, Tool, ToolCall, tool_result
+from antiphon.client.context import (
+    APPROVAL_REQUEST,
+    FilePart,
+    ImagePart,
+    Message,
+    Part,
+    TextPart,
+    Tool,
+    ToolCall,
+    approval,
+    tool_result,
+)
 from antiphon.client.errors import DriverError
 from antiphon.client.loose import loads
 from antiphon.client.schema import violations
@@ -49,6 +60,9 @@ class Outcome(Struct, frozen=True):
     @property
     def message(self) -> Message:
         """The result as a message of the conversation; parts of text, images and files go as such."""
+        if self.call.type == APPROVAL_REQUEST:
+            said = None if self.exception is None else str(self.exception)[:MAX_MESSAGE]
+            return approval(self.call.id, self.output is True, said)
         parts = _parts(self.output)
         return tool_result(self.call.id, self.output) if parts is None else tool_result(self.call.id, UNSET, *parts)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Literal, Protocol, Self, TypeAlias, Unpack, cast
 
@@ -40,6 +41,9 @@ a limit was reached."""
 
 Functions: TypeAlias = Mapping[str, Callable[..., Any]]
 """What runs for tools that are not Python functions themselves, by their names."""
+
+Approve: TypeAlias = Callable[[ToolCall], Any]
+"""What says whether the endpoint may make a call of an MCP server: true or false, in time or awaited."""
 
 _EARLY: Final[Mapping[str, Stopped]] = {"content_filter": "refusal", "length": "length", "error": "problem"}
 
@@ -119,9 +123,15 @@ class _Rounds:
     """Where a run stands, without I/O: what to ask next, and what to make of the answer."""
 
     def __init__(
-        self, conversation: Conversation, functions: Functions | None, limits: ToolLimits, options: Options
+        self,
+        conversation: Conversation,
+        functions: Functions | None,
+        limits: ToolLimits,
+        options: Options,
+        approve: Approve | None,
     ) -> None:
         self.limits = limits
+        self.approve = approve
         self.options: Options = {**options}
         self.context = as_context(conversation).copy()
         # Results beside the context belong before what comes next, in every round (#455).
@@ -170,14 +180,17 @@ class _Rounds:
             return None, early
         if response.status == "cancelled":
             return None, "problem"
-        if not calls or (self._structured and any(call.name == STRUCTURED_OUTPUT for call in calls)):
+        requests = response.approval_requests
+        if not (calls or requests) or (self._structured and any(call.name == STRUCTURED_OUTPUT for call in calls)):
             return None, "answer"
         planned = [self.toolbox.plan(call) for call in calls]
-        if None in planned:
+        if None in planned or (requests and self.approve is None):
             return None, "pending"
+        if self.approve is not None:
+            planned += [PlannedCall(request, partial(self.approve, request)) for request in requests]
         if len(self._responses) >= self.limits.rounds:
             return None, "rounds"
-        if len(self._outcomes) + len(calls) > self.limits.calls:
+        if len(self._outcomes) + len(planned) > self.limits.calls:
             return None, "calls"
         return cast("list[PlannedCall]", planned), "answer"
 
@@ -188,6 +201,7 @@ def run_tools(
     *,
     functions: Functions | None = None,
     limits: ToolLimits = DEFAULT_LIMITS,
+    approve: Approve | None = None,
     model: str | None = None,
     **options: Unpack[Options],
 ) -> ToolRun:
@@ -195,12 +209,14 @@ def run_tools(
 
     `asked` is a client or a session. `functions` are those of tools given as types or mappings, by name. What a
     function raises, and a call that is none, the model is told as data. Calls that the endpoint executed are left
-    alone. A `tool_choice` counts for the first round. The conversation that is given does not change.
+    alone. Where it asks first whether it may call a tool of an MCP server, `approve` is called with that call, and what
+    it raises, or anything but True, means no. A `tool_choice` counts for the first round. The conversation that is
+    given does not change.
 
     Raises:
         DriverError: as `respond` does; a function is asynchronous.
     """
-    rounds = _synchronous(_Rounds(context, functions, limits, options))
+    rounds = _synchronous(_Rounds(context, functions, limits, options, approve))
     while True:
         planned = rounds.take(asked.respond(rounds.context, model=model, **rounds.options))
         if planned is None:
@@ -214,6 +230,7 @@ async def run_tools_async(
     *,
     functions: Functions | None = None,
     limits: ToolLimits = DEFAULT_LIMITS,
+    approve: Approve | None = None,
     model: str | None = None,
     **options: Unpack[Options],
 ) -> ToolRun:
@@ -222,7 +239,7 @@ async def run_tools_async(
     Raises:
         DriverError: as `respond` does.
     """
-    rounds = _Rounds(context, functions, limits, options)
+    rounds = _Rounds(context, functions, limits, options, approve)
     while True:
         planned = rounds.take(await asked.respond(rounds.context, model=model, **rounds.options))
         if planned is None:
@@ -236,6 +253,7 @@ def stream_tools(
     *,
     functions: Functions | None = None,
     limits: ToolLimits = DEFAULT_LIMITS,
+    approve: Approve | None = None,
     model: str | None = None,
     **options: Unpack[Options],
 ) -> ToolStream:
@@ -244,7 +262,7 @@ def stream_tools(
     Raises:
         DriverError: a function is asynchronous.
     """
-    return ToolStream(asked, _synchronous(_Rounds(context, functions, limits, options)), model)
+    return ToolStream(asked, _synchronous(_Rounds(context, functions, limits, options, approve)), model)
 
 
 def stream_tools_async(
@@ -253,11 +271,12 @@ def stream_tools_async(
     *,
     functions: Functions | None = None,
     limits: ToolLimits = DEFAULT_LIMITS,
+    approve: Approve | None = None,
     model: str | None = None,
     **options: Unpack[Options],
 ) -> AsyncToolStream:
     """As `run_tools_async`, as it comes: the chunks of every round, and what came of each call."""
-    return AsyncToolStream(asked, _Rounds(context, functions, limits, options), model)
+    return AsyncToolStream(asked, _Rounds(context, functions, limits, options, approve), model)
 
 
 class ToolStream:
@@ -378,7 +397,8 @@ def _left_early() -> DriverError:
 
 
 def _synchronous(rounds: _Rounds) -> _Rounds:
-    for name, function in rounds.toolbox.functions.items():
+    called = {**rounds.toolbox.functions, **({} if rounds.approve is None else {"approve": rounds.approve})}
+    for name, function in called.items():
         if is_asynchronous(function):
             raise DriverError(f"'{name}' is asynchronous: use run_tools_async or stream_tools_async.")
     return rounds

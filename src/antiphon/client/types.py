@@ -14,6 +14,7 @@ from antiphon.client.chunks import (
     thinking_text,
 )
 from antiphon.client.context import (
+    ApprovalPart,
     Context,
     FilePart,
     ImagePart,
@@ -29,6 +30,7 @@ from antiphon.client.context import (
     ThinkingPart,
     Tool,
     ToolCall,
+    approval,
     assistant,
     developer,
     system,
@@ -47,6 +49,7 @@ from antiphon.client.errors import (
 from antiphon.client.response import FinishReason, ObjectError, Problem, Response, ToolUsage, Usage, UsageReported
 
 __all__ = [
+    "ApprovalPart",
     "ArgumentsFragment",
     "BodyError",
     "Chunk",
@@ -84,6 +87,7 @@ __all__ = [
     "TransportError",
     "Usage",
     "UsageReported",
+    "approval",
     "assistant",
     "developer",
     "system",
