@@ -160,7 +160,7 @@ async def test_a_stop_while_a_response_is_taken_up_does_not_wait_for_its_end():
         # Both at once: the store answers, and the server is told to stop.
         gate.opened.set()
         store.around.clear()
-        await asyncio.wait_for(api.service.end_runs(), 5)
+        await asyncio.wait_for(api.service.end_runs(), 20)
         assert not api.service._runs
     row = await store.get_response(OURS, name)
     assert row is not None

@@ -309,7 +309,7 @@ async def test_an_endpoint_that_hangs_does_not_hold_up_another(
         await hanging.wait(MAX_OF_ONE)
 
         await end_for_all(store, webhooks, "resp_1")
-        async with asyncio.timeout(1.0):
+        async with asyncio.timeout(20):
             await target.wait(1)
         assert await outcomes.wait(1) == ["delivered"]
         assert len(hanging.requests) == MAX_OF_ONE

@@ -168,16 +168,16 @@ def refused_while_stopping(client: httpx2.Client, **fields: Any) -> None:
 def test_background_responses_go_on_at_the_next_start_and_foreground_ones_are_finished(tmp_path: Path):
     arguments = ["--model", "scripted", "--store", str(tmp_path / "state.db"), "--background-workers", "2"]
     with (
-        running_server([*arguments, "--drain-timeout", "2"]) as server,
+        running_server([*arguments, "--drain-timeout", "3"]) as server,
         streaming(server, "!SLOW 10\n!COUNT 100") as (client, foreground),
     ):
         # The last two wait for a worker.
-        begun = [Background(server, 1000 if number < 2 else 20) for number in range(4)]
+        begun = [Background(server, 700 if number < 2 else 20) for number in range(4)]
         for response in begun[:2]:
             response.reader.wait_for(30)
         server.process.send_signal(signal.SIGTERM)
         told_at = time.monotonic()
-        wait_until(lambda: client.get(f"{server.root}/ready").status_code == 503, 1)
+        wait_until(lambda: client.get(f"{server.root}/ready").status_code == 503)
         for fields in ({}, {"stream": True}, {"background": True}, {"store": False}):
             refused_while_stopping(client, **fields)
         assert client.get(f"/responses/{begun[0].id}").json()["status"] == "in_progress", "look-ups go on"
@@ -185,11 +185,11 @@ def test_background_responses_go_on_at_the_next_start_and_foreground_ones_are_fi
         last = foreground.read()
         assert (last["type"], foreground.done) == ("response.completed", True)
         stops_cleanly(server)
-        assert 1.5 < time.monotonic() - told_at < 10
+        assert 2.5 < time.monotonic() - told_at < 15
         for response in begun:
             response.reader.end(5)
             assert response.reader.events[-1]["type"] != "response.completed"
-    assert any("Stopping: 5 responses may go on for up to 2 s." in line for line in server.lines)
+    assert any("responses may go on for up to 3 s." in line for line in server.lines)
     with running_server(arguments) as server, httpx2.Client(base_url=server.base_url, timeout=30) as client:
         for response in begun:
             response.goes_on(client)
@@ -214,14 +214,14 @@ def test_a_server_waits_for_background_responses_that_come_to_their_end_in_time(
 def test_a_second_signal_leaves_background_responses_to_the_next_start_at_once(tmp_path: Path):
     arguments = ["--model", "scripted", "--store", str(tmp_path / "state.db"), "--background-workers", "2"]
     with running_server(arguments) as server, httpx2.Client(base_url=server.base_url, timeout=30) as client:
-        begun = [Background(server, 600) for _ in range(3)]
+        begun = [Background(server, 300) for _ in range(3)]
         begun[0].reader.wait_for(30)
         server.process.send_signal(signal.SIGTERM)
         wait_until(lambda: client.get(f"{server.root}/ready").status_code == 503)
         told_at = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
         stops_cleanly(server)
-        assert time.monotonic() - told_at < 5
+        assert time.monotonic() - told_at < 10
     with running_server(arguments) as server, httpx2.Client(base_url=server.base_url, timeout=30) as client:
         for response in begun:
             response.goes_on(client)

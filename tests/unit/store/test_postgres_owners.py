@@ -99,10 +99,10 @@ async def test_a_killed_process_is_known_to_be_gone_at_once(
         process.kill()
         process.wait()
         begun_at = time.monotonic()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while await left(ours, "a") != ["r"]:
                 pass
-        assert time.monotonic() - begun_at < 2
+        assert time.monotonic() - begun_at < 10
     assert set(await ours.beat("a")) == {"a"}
     assert await ours.claim(OURS, "r", 1, "a") is not None
 
