@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from antiphon.runtime.history import Turn
 from antiphon.settings import ModelConfig, Settings
 from antiphon.store.base import Scope
 from support.inprocess import InProcess, inprocess_app
@@ -87,6 +88,25 @@ async def test_each_way_of_going_on_with_a_history_is_one_session(fake: FakeUpst
             assert session(fake) == sessions[-1]
     assert len(set(sessions)) == len(sessions) == 5
     assert all(len(name) == 32 for name in sessions)
+
+
+@pytest.mark.requirement("routing:keys")
+async def test_a_chain_that_no_store_has_is_one_session_too(fake: FakeUpstream, tmp_path: Path):
+    """As a WebSocket connection keeps it; a branch of it in the background, which is stored, belongs to it."""
+    async with serving(fake, tmp_path) as app:
+        sessions: list[str] = []
+        parent: Turn | None = None
+        for fields in ({}, {}, {}, {"store": True, "background": True}):
+            body: dict[str, Any] = {"model": "scripted", "input": "Hi", "store": False, **fields}
+            if parent is not None:
+                body["previous_response_id"] = parent.id
+            run = await app.service.create(Scope("ours"), json.dumps(body).encode(), parent=parent)
+            if not fields:
+                app.service.launch(run)
+            await run.closed()
+            parent = run.ended_turn()
+            sessions.append(session(fake))
+    assert sessions == sessions[:1] * 4
 
 
 @pytest.mark.requirement("routing:salt")
