@@ -40,6 +40,7 @@ from antiphon.protocol.florence import FlorenceResult
 from antiphon.protocol.sampling import Samplers
 from antiphon.protocol.tools import FunctionTool
 from antiphon.settings import ModelConfig, Settings
+from antiphon.tables import LimitsConfig
 from support.fake_florence import CONTEXT, command, noted
 from support.local_engine import until
 
@@ -353,7 +354,11 @@ def test_a_folder_of_the_model_is_served_where_the_extra_is_installed(
     assert registry.names() == ["florence-tiny", "scripted", "eye"]
     named = build_registry(Settings(models=(ModelConfig(path=str(folder), name="seer"),)))
     assert named.names() == ["seer"]
-    for more in ({"mmproj": "a.gguf"}, {"embedding": True}, {"chat_template_file": "a.jinja"}):
+    short = ModelConfig(path=str(folder), limits=LimitsConfig(context_length=9))
+    with pytest.raises(ConfigurationError, match="whose context cannot be made shorter"):
+        build_registry(Settings(models=(short,)))
+    unused: list[dict[str, Any]] = [{name: "x"} for name in ("mmproj", "chat_template_file", "tool_dialect")]
+    for more in (*unused, {"embedding": True}):
         with pytest.raises(
             ConfigurationError, match="makes no vectors, and has neither an 'mmproj' nor a chat template"
         ):
