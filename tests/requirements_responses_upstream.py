@@ -46,6 +46,27 @@ RESPONSES_UPSTREAMS: tuple[Requirement, ...] = (
         "Summaries come as such, and sealed thoughts stay with what they are of.",
     ),
     R("responses-upstream:phases", "driver.md S1", "Messages stay apart, each with its phase."),
+    R(
+        "responses-upstream:kept",
+        "issue 5, section 2",
+        "A background response is one at an upstream that keeps such; a foreground one is kept nowhere.",
+    ),
+    R(
+        "responses-upstream:kept:break",
+        "issue 5, section 2",
+        "A broken connection to a kept response is taken up after its last event.",
+    ),
+    R(
+        "responses-upstream:kept:crash",
+        "issue 5, section 2",
+        "After a crash of this server a kept response is read on, and not run again.",
+    ),
+    R(
+        "responses-upstream:kept:lost",
+        "issue 5, section 2",
+        "What the upstream has lost is run again, or is `failed` where some of it was told.",
+    ),
+    R("responses-upstream:kept:cancel", "issue 5, section 2", "A cancelled response is cancelled at the upstream too."),
     R("responses-upstream:serve", "issue 5, section 2", "A Responses endpoint stands behind a model here."),
     R(
         "responses-upstream:fault",

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
-from antiphon.settings import ModelConfig, Settings
-from support.inprocess import InProcess, inprocess_app, sse_events
+from support.elsewhere import serving
+from support.inprocess import InProcess, sse_events
 from support.upstream import (
     FAULTS,
     KEY,
@@ -34,14 +32,6 @@ FORMAT = {"format": {"type": "json_schema", "name": "n", "schema": SCHEMA}}
 async def fake() -> AsyncIterator[FakeUpstream]:
     async with fake_upstream() as upstream:
         yield upstream
-
-
-@asynccontextmanager
-async def serving(url: str, **fields: Any) -> AsyncIterator[InProcess]:
-    """The application over that upstream; the model is named `scripted` for the helpers of the client."""
-    given = {"name": "scripted", "engine": "responses", "profile": "antiphon", "base_url": url, **fields}
-    async with inprocess_app(settings=Settings(models=(ModelConfig(**given),))) as app:
-        yield app
 
 
 @pytest.fixture

@@ -81,19 +81,22 @@ class Sampled(Struct):
     """What an engine has drawn for a turn so far: enough for another life of it to go on from there.
 
     `tokens` are their ids, where the engine tells all of them, and `text` their text in pieces, markers and held-back
-    parts included. `generated` counts the tokens, `thinking` those of them that were the model's thinking.
+    parts included. `generated` counts the tokens, `thinking` those of them that were the model's thinking. `kept` says
+    under which name the turn goes on where the engine has it run, whatever becomes of this process (ADR 11).
     """
 
     tokens: list[int] = msgspec.field(default_factory=list[int])
     text: list[str] = msgspec.field(default_factory=list[str])
     generated: int = 0
     thinking: int = 0
+    kept: bytes = b""
 
     def clear(self) -> None:
         """Forget everything, for a turn that starts anew."""
         self.tokens.clear()
         self.text.clear()
         self.generated = self.thinking = 0
+        self.kept = b""
 
 
 class PreparedTurn(Struct):
@@ -232,6 +235,10 @@ class Engine(ABC):
     async def forget_prefixes(self) -> bool:
         """Drop what it keeps of prompts; what runs goes on. False where there is nothing that it keeps."""
         return False
+
+    def abandon(self, turn: PreparedTurn) -> None:
+        """A turn will not be gone on with: what was kept of it elsewhere is given up, when there is time for it."""
+        return
 
     @property
     def fingerprint(self) -> str:

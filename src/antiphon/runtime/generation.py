@@ -59,6 +59,7 @@ class Generation:
         self._published = published
         self._started_at = time.monotonic()
         self._came = False
+        self._generated: PreparedTurn | None = None
         self._router: CallRouter | None = None
         self._summaries: Summaries | None = None
         if plan.summary_tokens is not None:
@@ -85,6 +86,11 @@ class Generation:
         if assembler.stopped is None:
             raise EngineError("The engine ended without saying why.")
         assembler.finish(int(time.time()))
+
+    def abandon(self) -> None:
+        """The turn that was generated last will not be gone on with."""
+        if self._generated is not None:
+            self._plan.engine.abandon(self._generated)
 
     async def _turns(self) -> None:
         """Generate turn after turn, with what runs here between them, until the assembler has stopped."""
@@ -159,6 +165,7 @@ class Generation:
     async def _turn(self, turn: PreparedTurn) -> None:
         """Generate one turn, up to its `Stop`."""
         plan = self._plan
+        self._generated = turn
         self._router = turn.prompt.toolbox.router()
         if turn.constrained and turn.sampled.generated:
             # An engine starts a grammar anew with every call, so the turn is drawn again from its start.

@@ -24,15 +24,15 @@ MOST_EVENTS = 64
 RETRY_SECONDS = 0.5
 _BOUNDARY = b"event: response.output_item."
 
-Mark = tuple[int, int, int, int]
-"""How much of what was sampled is durable: tokens, pieces of text, tokens counted, tokens of thinking."""
+Mark = tuple[int, int, int, int, bytes]
+"""How much of what was sampled is durable: tokens, pieces of text, tokens counted, of thinking, and what is kept."""
 
 
 class _Increment(msgspec.Struct, array_like=True):
     """What was sampled for one batch; the counts are those at its end.
 
     `turn` is the number of the turn within its response, and `spent` the tokens of what came before it: input, output,
-    cached and reasoning ones.
+    cached and reasoning ones. `kept` is the whole of it.
     """
 
     tokens: list[int]
@@ -41,6 +41,7 @@ class _Increment(msgspec.Struct, array_like=True):
     thinking: int
     turn: int = 0
     spent: tuple[int, int, int, int] = (0, 0, 0, 0)
+    kept: bytes = b""
 
 
 _decode_increment = msgspec.msgpack.Decoder(_Increment).decode
@@ -84,7 +85,7 @@ def sampled_of(batches: Sequence[EventBatch], turn: int = 0) -> tuple[Sampled, T
         whole.tokens += increment.tokens
         if increment.text:
             whole.text.append(increment.text)
-        whole.generated, whole.thinking = increment.generated, increment.thinking
+        whole.generated, whole.thinking, whole.kept = increment.generated, increment.thinking, increment.kept
     return whole, spent
 
 
@@ -123,7 +124,7 @@ class Journal:
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
-        self._mark: Mark = (0, 0, 0, 0)
+        self._mark: Mark = (0, 0, 0, 0, b"")
         self._tried: tuple[EventBatch, Mark, Sampled] | None = None
         self._failing = False
         self._turn = 0
@@ -264,9 +265,10 @@ class Journal:
                 sampled.thinking,
                 self._turn,
                 (spent.input_tokens, spent.output_tokens, spent.cached_tokens, spent.reasoning_tokens),
+                mark[4],
             )
         )
 
 
 def _mark(sampled: Sampled) -> Mark:
-    return len(sampled.tokens), len(sampled.text), sampled.generated, sampled.thinking
+    return len(sampled.tokens), len(sampled.text), sampled.generated, sampled.thinking, sampled.kept

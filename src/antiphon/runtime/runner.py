@@ -307,8 +307,12 @@ class Run:
         except Exception as error:  # noqa: BLE001 - a client must never wait for an end that cannot be kept
             self._observer.fault("a response failed", error)
             self._assembler.fail(BROKEN)
+        else:
+            return
         finally:
             self._generating = False
+        if self._stopping not in (DETACHED, MOVED) and self._generation is not None:
+            self._generation.abandon()
 
     def _declined(self, error: APIError) -> bool:
         """Whether the engine did not take a turn of which nobody knows yet: then there is an error and no response."""

@@ -211,6 +211,11 @@ class ReplicatedEngine(Engine):
             finally:
                 self.placement.free(number)
 
+    def abandon(self, turn: PreparedTurn) -> None:
+        """Have it given up where it is kept; the others do not know it."""
+        for engine in self.engines:
+            engine.abandon(turn)
+
     async def _taken(self, turn: PreparedTurn, lost: set[int], same: str) -> int:
         """The engine for a turn, counted as one in flight; `same` is the fingerprint of the one that began it.
 
@@ -280,6 +285,8 @@ def _meet(one: Capabilities, other: Capabilities) -> Capabilities:
         formats=one.formats & other.formats,
         logprobs=one.logprobs and other.logprobs,
         inline_media=one.inline_media or other.inline_media,
+        hosted=one.hosted and other.hosted,
+        summaries=one.summaries and other.summaries,
     )
 
 

@@ -19,11 +19,11 @@ from antiphon.client.loose import as_dict, as_dicts, as_int, as_place, as_str, w
 from antiphon.client.response import Response, Usage
 from antiphon.client.stream import StreamDecoder
 from antiphon.engines.responses.history import UPSTREAM_ID
-from antiphon.engines.responses.order import CustomCall, Order
 from antiphon.engines.responses.plain import plain
 from antiphon.engines.upstream.calls import Call
 from antiphon.engines.upstream.client import UpstreamLostError
 from antiphon.engines.upstream.logprobs import read_logprobs
+from antiphon.engines.upstream.order import CustomCall, Order
 from antiphon.engines.upstream.usage import UsageCount
 from antiphon.engines.upstream.wire import FunctionPiece, TokenDetails, UsagePiece
 from antiphon.engines.upstream.words import INVALID, told_words, upstream_fault

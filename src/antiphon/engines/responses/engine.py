@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Sequence
+from typing import Final
+from urllib.parse import quote
 
 import msgspec
 
 from antiphon.engines.base import Capabilities, EventHook, PreparedTurn
 from antiphon.engines.responses.decoder import Reading
-from antiphon.engines.responses.generation import ResponsesTurn, Upstream, generated
+from antiphon.engines.responses.generation import PATH, ResponsesTurn, Upstream, generated
 from antiphon.engines.responses.profiles import Profile
 from antiphon.engines.upstream.client import UpstreamTarget
 from antiphon.engines.upstream.elsewhere import ElsewhereEngine
+from antiphon.engines.upstream.wires import WireError
 from antiphon.machine.deltas import Delta
 from antiphon.prompt.dialects.base import callable_tools
 from antiphon.prompt.prompt import Prompt
 
 __all__ = ["ResponsesEngine"]
+
+_LEAVING_SECONDS: Final = 2.0
+"""Seconds that an upstream is given to hear that a response is cancelled."""
+
+_MOST_LEAVING: Final = 256
 
 
 class ResponsesEngine(ElsewhereEngine):
@@ -36,6 +45,7 @@ class ResponsesEngine(ElsewhereEngine):
     ) -> None:
         super().__init__(name, target, model=model, context_length=context_length, media=media, on_event=on_event)
         self._profile = profile
+        self._leaving: set[asyncio.Task[None]] = set()
         self._upstream = Upstream(self._client, self._health, self._judge, profile, self._model)
 
     @property
@@ -68,3 +78,23 @@ class ResponsesEngine(ElsewhereEngine):
         async with contextlib.aclosing(generated(turn, self._upstream)) as stream:
             async for deltas in stream:
                 yield deltas
+
+    def abandon(self, turn: PreparedTurn) -> None:
+        """Cancel what the upstream still runs of a turn; one that has ended there stays as it is."""
+        kept = turn.sampled.kept
+        if kept and len(self._leaving) < _MOST_LEAVING:
+            task = asyncio.create_task(self._cancel(kept.decode()))
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
+
+    async def close(self) -> None:
+        """Close every connection, once it was said what is cancelled."""
+        if self._leaving:
+            await asyncio.wait(self._leaving, timeout=_LEAVING_SECONDS)
+        await super().close()
+
+    async def _cancel(self, name: str) -> None:
+        with contextlib.suppress(WireError, TimeoutError):
+            async with asyncio.timeout(_LEAVING_SECONDS):
+                answer = await self._client.ask(f"{PATH}/{quote(name, safe='')}/cancel", {})
+                answer.leave()

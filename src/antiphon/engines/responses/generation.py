@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import quote
 
 from msgspec import Struct
 
@@ -14,22 +16,42 @@ from antiphon.engines.responses.decoder import Reading, ResponsesDecoder
 from antiphon.engines.responses.profiles import Profile
 from antiphon.engines.responses.request import request_body
 from antiphon.engines.upstream.attempts import Deltas, arranged, checked, connected
-from antiphon.engines.upstream.client import UpstreamClient, UpstreamLostError
+from antiphon.engines.upstream.client import (
+    UpstreamClient,
+    UpstreamLostError,
+    UpstreamMissingError,
+    UpstreamRefusedError,
+)
 from antiphon.engines.upstream.health import Health
 from antiphon.engines.upstream.request import held_back, judged, session_headers
 from antiphon.errors import EngineError
 from antiphon.machine.deltas import Delta
 from antiphon.prompt.prompt import Prompt
 
-__all__ = ["ResponsesTurn", "Upstream", "generated"]
+__all__ = ["PATH", "Question", "ResponsesTurn", "Upstream", "generated"]
 
-_PATH: Final = "/responses"
+PATH: Final = "/responses"
+"""Where responses are, below the URL of an upstream."""
+
+_MOST_FAILURES: Final = 5
+"""Connections in a row that bring nothing of a response that is kept, after which it counts as lost."""
+
+_PAUSE: Final = 0.1
+"""Seconds before the second of them; the others wait twice as long as those before."""
 
 
 class ResponsesTurn(PreparedTurn):
     """A prompt for an upstream."""
 
     reading: Reading = Reading(0)
+
+
+class Question(Struct, frozen=True):
+    """What an upstream is asked; without a body, for what it has already."""
+
+    body: Mapping[str, Any] | None
+    headers: Mapping[str, str]
+    path: str = PATH
 
 
 class Upstream(Struct, frozen=True):
@@ -45,24 +67,72 @@ class Upstream(Struct, frozen=True):
 def generated(turn: ResponsesTurn, upstream: Upstream) -> Deltas:
     """The deltas of a turn; closing the generator closes the connection. It raises what `checked` does."""
     profile = upstream.profile
+    keeps = profile.keeps and turn.prompt.background
     headers = session_headers(turn.prompt, profile.trust)
 
     def ask(attempt: int) -> Deltas:
+        if attempt:
+            # What is kept is an answer that was not what was asked for.
+            turn.sampled.kept = b""
+
         def arrangement(prompt: Prompt) -> Deltas:
-            body = request_body(prompt, profile, upstream.model, attempt=attempt)
-            return connected(upstream.health, lambda: _read(body, headers, ResponsesDecoder(turn.reading), upstream))
+            body = request_body(prompt, profile, upstream.model, attempt=attempt, kept=keeps)
+            if keeps:
+                return connected(upstream.health, lambda: _kept(body, headers, turn, upstream))
+            question = Question(body, headers)
+            return connected(upstream.health, lambda: _read(question, ResponsesDecoder(turn.reading), upstream))
 
         return arranged(turn.prompt, arrangement)
 
     return checked(judged(turn.prompt), held_back(turn.prompt, profile.trust), upstream.judge, ask)
 
 
-async def _read(
-    body: Mapping[str, Any], headers: Mapping[str, str], decoder: ResponsesDecoder, upstream: Upstream
+async def _kept(
+    body: Mapping[str, Any], headers: Mapping[str, str], turn: ResponsesTurn, upstream: Upstream
 ) -> AsyncGenerator[Sequence[Delta]]:
+    """The deltas of a response that the upstream keeps, over as many connections as it takes (ADR 11).
+
+    One that an earlier life has begun is read from its start; one whose connection breaks is read on from its last
+    event. What the upstream has lost before anything was told of it here is run again.
+    """
+    sampled, decoder = turn.sampled, ResponsesDecoder(turn.reading)
+    told, failures = False, 0
+    while True:
+        question = Question(body, headers)
+        if sampled.kept:
+            question = Question(None, headers, _place(sampled.kept, decoder.last_sequence_number))
+        try:
+            async with contextlib.aclosing(_read(question, decoder, upstream)) as stream:
+                async for deltas in stream:
+                    failures = 0
+                    sampled.kept = (decoder.response_id or "").encode() or sampled.kept
+                    told = told or bool(deltas)
+                    yield deltas
+        except UpstreamLostError:
+            if not sampled.kept or failures == _MOST_FAILURES:
+                raise
+            await asyncio.sleep(_PAUSE * 2**failures)
+            failures += 1
+        except (UpstreamMissingError, UpstreamRefusedError):
+            if question.body is not None:
+                raise
+            if told:
+                raise UpstreamLostError("The upstream has lost the response that it ran.") from None
+            sampled.kept, decoder = b"", ResponsesDecoder(turn.reading)
+        else:
+            return
+
+
+def _place(name: bytes, last: int | None) -> str:
+    """Where the events of a kept response are, after the last one that came."""
+    path = f"{PATH}/{quote(name.decode(), safe='')}?stream=true"
+    return path if last is None else f"{path}&starting_after={last}"
+
+
+async def _read(question: Question, decoder: ResponsesDecoder, upstream: Upstream) -> AsyncGenerator[Sequence[Delta]]:
     """The deltas of one connection, up to the `Stop`."""
     came = False
-    async with contextlib.aclosing(upstream.client.stream(body, _PATH, headers)) as stream:
+    async with contextlib.aclosing(upstream.client.stream(question.body, question.path, question.headers)) as stream:
         async for events in stream:
             came = True
             deltas: list[Delta] = []

@@ -24,7 +24,8 @@ class Profile(Struct, frozen=True):
     `trust` is what it enforces, and which fields of sampling, choices and efforts it reads; `wire` is how the driver
     speaks to it. `custom` says that it takes custom tools as they are. `thoughts` is what goes back of past thinking:
     its `text`, or the `sealed` items that came. `keyed` says that it takes a `prompt_cache_key`, and `salted` that it
-    takes a `cache_salt`. `summaries` says that it sums up its thinking where it is asked to. `key_header` is the header
+    takes a `cache_salt`. `keeps` says that it runs responses in the background and streams them again from any of their
+    events (ADR 11), `summaries` that it sums up its thinking where it is asked to. `key_header` is the header
     of the key where it is no bearer's.
     """
 
@@ -35,6 +36,7 @@ class Profile(Struct, frozen=True):
     keyed: bool = False
     salted: bool = False
     summaries: bool = False
+    keeps: bool = False
     key_header: str | None = None
 
     @property
@@ -92,13 +94,17 @@ PROFILES: Final[Mapping[str, Profile]] = {
             ),
             driver.GENERIC,
         ),
-        Profile(_openai("openai"), driver.OPENAI, custom=True, thoughts="sealed", keyed=True, summaries=True),
+        Profile(
+            _openai("openai"), driver.OPENAI, custom=True, thoughts="sealed", keyed=True, summaries=True, keeps=True
+        ),
         Profile(
             _openai("azure"),
             driver.AZURE,
             custom=True,
             thoughts="sealed",
             keyed=True,
+            summaries=True,
+            keeps=True,
             key_header=driver.AZURE.key_header,
         ),
         Profile(
@@ -117,6 +123,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             thoughts="text",
             keyed=True,
             summaries=True,
+            keeps=True,
         ),
         Profile(
             Trust(

@@ -29,8 +29,13 @@ _LOGPROBS: Final = "message.output_text.logprobs"
 _SEALED: Final = "reasoning.encrypted_content"
 
 
-def request_body(prompt: Prompt, profile: Profile, model: str, *, attempt: int = 0) -> dict[str, Any]:
-    """The body of the request; `attempt` counts those whose answers were not what was asked for."""
+def request_body(
+    prompt: Prompt, profile: Profile, model: str, *, attempt: int = 0, kept: bool = False
+) -> dict[str, Any]:
+    """The body of the request; `attempt` counts those whose answers were not what was asked for.
+
+    A response that is to be `kept` goes on there without us, and can be looked up.
+    """
     if held_back(prompt, profile.trust) is Hold.ALL:
         prompt = instructed(prompt)
     body: dict[str, Any] = {
@@ -41,9 +46,11 @@ def request_body(prompt: Prompt, profile: Profile, model: str, *, attempt: int =
         **_sampling(prompt, profile, model),
         **_thinking(prompt, profile),
         **_caching(prompt, profile),
-        "store": False,
+        "store": kept,
         "stream": True,
     }
+    if kept:
+        body["background"] = True
     body.update(prompt.hosted.fields)
     include = _include(prompt, profile, model)
     if include:

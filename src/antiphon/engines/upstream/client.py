@@ -278,14 +278,14 @@ def _fault(status: int, body: bytes) -> EngineError:
     if status < 400:
         return EngineError(f"{lead}, which is no answer to a request.", code=INVALID)
     fault = upstream_fault(_said(body), lead=lead)
+    if status == _MISSING:
+        return UpstreamMissingError(fault.message, code=fault.code)
     if fault.code != UPSTREAM_ERROR:
         return fault
     if status == 429:
         fault.code = "rate_limit_exceeded"
     elif status in _REFUSED:
         return UpstreamRefusedError(fault.message, code=fault.code)
-    elif status == _MISSING:
-        return UpstreamMissingError(fault.message, code=fault.code)
     return fault
 
 
