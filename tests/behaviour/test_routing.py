@@ -101,7 +101,9 @@ async def test_a_chain_that_no_store_has_is_one_session_too(fake: FakeUpstream, 
             if parent is not None:
                 body["previous_response_id"] = parent.id
             run = await app.service.create(Scope("ours"), json.dumps(body).encode(), parent=parent)
-            if not fields:
+            if run.plan.background:
+                app.service.submit(run)
+            else:
                 app.service.launch(run)
             await run.closed()
             parent = run.ended_turn()
