@@ -9,15 +9,15 @@ Rule 4: thinking is what comes under its own name, or between markers at the sta
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
 from msgspec import Struct
 
 from antiphon.engines.upstream.callform import read_form
-from antiphon.engines.upstream.calls import LEGACY_INDEX, Call, Calls
+from antiphon.engines.upstream.calls import LEGACY_INDEX, Calls
 from antiphon.engines.upstream.logprobs import read_logprobs
+from antiphon.engines.upstream.order import Order
 from antiphon.engines.upstream.usage import UsageCount
 from antiphon.engines.upstream.wire import DONE_EVENT, CallPiece, ChoicePiece, Chunk, Piece, decode_chunk, only_text
 from antiphon.engines.upstream.words import INVALID, told_words, upstream_fault
@@ -63,9 +63,7 @@ class ChatDecoder:
         self._usage = UsageCount(reading.input_tokens)
         self._calls = Calls(reading.tools)
         self._begun = 0
-        self._told: Call | None = None
-        self._waiting: deque[Call | Delta] = deque()
-        self._out: list[Delta] = []
+        self._order = Order()
         self._splitter: ReasoningSplitter | None = None
         if reading.tags:
             self._splitter = ReasoningSplitter(*reading.markers, primed=reading.primed)
@@ -123,7 +121,7 @@ class ChatDecoder:
         for choice in chunk.choices or ():
             if not choice.index:
                 self._choice(choice)
-        return self._taken()
+        return self._order.taken()
 
     def end(self) -> list[Delta]:
         """The last deltas, at the end of the bytes.
@@ -143,8 +141,7 @@ class ChatDecoder:
             self._reading.logprobs
             or self._reading.form
             or self._after_thinking
-            or self._told is not None
-            or self._waiting
+            or self._order.waits
             or self._blank is not None
             or self._finish is not None
             or (self._splitter is not None and not self._splitter.answering)
@@ -173,7 +170,7 @@ class ChatDecoder:
                 self._part(part)
         if piece.refusal:
             self._usage.saw(piece.refusal)
-            self._put(RefusalDelta(piece.refusal))
+            self._order.put(RefusalDelta(piece.refusal))
         pieces = list(piece.tool_calls or ())
         if piece.function_call is not None:
             pieces.append(CallPiece(LEGACY_INDEX, None, piece.function_call))
@@ -203,7 +200,7 @@ class ChatDecoder:
         if text:
             self._thought = True
             self._usage.saw(text, thinking=True)
-            self._put(ReasoningDelta(text))
+            self._order.put(ReasoningDelta(text))
 
     def _say(self, text: str) -> None:
         if self._after_thinking:
@@ -225,7 +222,7 @@ class ChatDecoder:
                 self._text(delta.text)
             else:
                 self._logprobs.clear()
-                self._put(delta)
+                self._order.put(delta)
 
     def _text(self, text: str) -> None:
         """Text, but blank text only with what follows it: beside calls it says nothing."""
@@ -237,7 +234,7 @@ class ChatDecoder:
             if not text.strip():
                 self._blank = text
                 return
-        self._put(TextDelta(text, self._with_logprobs()))
+        self._order.put(TextDelta(text, self._with_logprobs()))
 
     def _end_tags(self) -> None:
         splitter, self._splitter = self._splitter, None
@@ -261,56 +258,22 @@ class ChatDecoder:
         for call in self._calls.add(pieces):
             self._begun += 1
             if self._begun == 1 or not self._reading.one_call:
-                self._waiting.append(call)
-        self._advance()
-
-    def _put(self, delta: Delta) -> None:
-        self._waiting.append(delta)
-        self._advance()
-
-    def _advance(self) -> None:
-        """Tell what can be told (rule 2)."""
-        while True:
-            call = self._told
-            if call is not None:
-                self._out += call.take()
-                if not self._waiting or not call.whole:
-                    return
-                self._out += call.close()
-                self._told = None
-            if not self._waiting:
-                return
-            self._next()
-
-    def _next(self) -> None:
-        first = self._waiting.popleft()
-        if isinstance(first, Call):
-            self._told = first
-        else:
-            self._out.append(first)
+                self._order.begin(call)
+        self._order.advance()
 
     def _stop(self, reason: str) -> list[Delta]:
         self._end_tags()
         if self._blank and not self._begun:
-            self._put(TextDelta(self._blank, self._with_logprobs()))
+            self._order.put(TextDelta(self._blank, self._with_logprobs()))
         stop = Stop(reason, self._usage.used())
         form = "".join(self._form)
         if form:
             call = read_form(form, dict(self._reading.tools), cut=stop.cut)
-            self._waiting += [TextDelta(form)] if call is None else call
-        while self._told is not None or self._waiting:
-            if self._told is not None:
-                self._out += self._told.close(cut=stop.cut)
-                self._told = None
-            if self._waiting:
-                self._next()
-        self._out.append(stop)
+            for delta in [TextDelta(form)] if call is None else call:
+                self._order.put(delta)
+        self._order.end(cut=stop.cut)
         self.done = True
-        return self._taken()
-
-    def _taken(self) -> list[Delta]:
-        out, self._out = self._out, []
-        return out
+        return self._order.taken([stop])
 
 
 def _fields(chunk: Chunk) -> dict[str, Any]:
