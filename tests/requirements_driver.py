@@ -210,6 +210,7 @@ DRIVER_CALLS: tuple[Requirement, ...] = (
         "issue 5, section 1",
         "Who leaves a stream early, or is cancelled, ends it at the endpoint too, unless it was to run on.",
     ),
+    R("driver:deadline", "issue 5, section 1", "A whole call ends when its time is over, at the endpoint too."),
     R("driver:timeouts", "issue 5, section 1", "An endpoint that says nothing for too long counts as broken off."),
     R("driver:background", "issue 5, section 1", "A response in the background is asked for until it has ended."),
     R("driver:objects", "issue 5, section 1", "A structured answer is an object of the type that was asked for."),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from antiphon.client.errors import (
         BodyError,
         ContextError,
+        DeadlineError,
         DriverError,
         EndpointError,
         ResponseError,
@@ -60,6 +61,7 @@ __all__ = [
     "Client",
     "Context",
     "ContextError",
+    "DeadlineError",
     "DriverError",
     "EndpointError",
     "FilePart",
@@ -118,6 +120,7 @@ _PLACES = {
     "errors": (
         "BodyError",
         "ContextError",
+        "DeadlineError",
         "DriverError",
         "EndpointError",
         "ResponseError",

@@ -11,6 +11,7 @@ import httpx2
 from msgspec import Struct
 
 from antiphon.client.connection import CONNECT_SECONDS, AsyncConnection, Connection
+from antiphon.client.deadline import AsyncTimed, Timed
 from antiphon.client.driver import Driver, StreamCall
 from antiphon.client.encode import Conversation
 from antiphon.client.errors import DriverError, TransportError
@@ -35,11 +36,14 @@ class Limits(Struct, frozen=True):
 
     `silence` is the longest time in seconds without a byte from the endpoint, `connect` that for a connection.
     `max_retries` is how often a request is sent again, and a broken stream taken up again without getting further.
+    `total` is how long a whole call may take in seconds, with all that it waits for and tries again; None is no end. A
+    synchronous call that waits for bytes then is left when so many have gone by since it last asked.
     """
 
     silence: float = 600.0
     connect: float = CONNECT_SECONDS
     max_retries: int = 2
+    total: float | None = None
 
 
 DEFAULT_LIMITS = Limits()
@@ -164,12 +168,16 @@ class Client:
 
     def stream(self, context: Conversation, *, model: str | None = None, **options: Unpack[Options]) -> Stream:
         """The answer as it comes: an iterator of chunks, whose `response()` is the whole of it."""
-        return Stream(self._endpoint.driver, self._endpoint.stream(context, model, options), self._http)
+        endpoint = self._endpoint
+        return Stream(
+            endpoint.driver, endpoint.stream(context, model, options), self._http, total=endpoint.limits.total
+        )
 
     def session(self) -> Session:
         """A WebSocket, for many answers one after the other."""
         endpoint = self._endpoint
-        return Session(endpoint.driver, endpoint.socket_request, self._http, endpoint.limits.silence)
+        limits = endpoint.limits
+        return Session(endpoint.driver, endpoint.socket_request, self._http, limits.silence, limits.total)
 
     def start(self, context: Conversation, *, model: str | None = None, **options: Unpack[Options]) -> Response:
         """Begin an answer in the background, and give it as it stands; `wait` for its id gives the whole.
@@ -233,7 +241,7 @@ class Client:
 
     def _play(self, steps: Steps[T]) -> T:
         player = Player(steps)
-        connection = Connection(self._http)
+        connection = Timed(Connection(self._http), self._endpoint.limits.total)
         result: Any = None
         failure: TransportError | None = None
         try:
@@ -302,12 +310,16 @@ class AsyncClient:
 
     def stream(self, context: Conversation, *, model: str | None = None, **options: Unpack[Options]) -> AsyncStream:
         """The answer as it comes: an iterator of chunks, whose `response()` is the whole of it."""
-        return AsyncStream(self._endpoint.driver, self._endpoint.stream(context, model, options), self._http)
+        endpoint = self._endpoint
+        return AsyncStream(
+            endpoint.driver, endpoint.stream(context, model, options), self._http, total=endpoint.limits.total
+        )
 
     def session(self) -> AsyncSession:
         """A WebSocket, for many answers one after the other."""
         endpoint = self._endpoint
-        return AsyncSession(endpoint.driver, endpoint.socket_request, self._http, endpoint.limits.silence)
+        limits = endpoint.limits
+        return AsyncSession(endpoint.driver, endpoint.socket_request, self._http, limits.silence, limits.total)
 
     async def start(self, context: Conversation, *, model: str | None = None, **options: Unpack[Options]) -> Response:
         """Begin an answer in the background, and give it as it stands; `wait` for its id gives the whole.
@@ -376,7 +388,7 @@ class AsyncClient:
 
     async def _play(self, steps: Steps[T]) -> T:
         player = Player(steps)
-        connection = AsyncConnection(self._http)
+        connection = AsyncTimed(AsyncConnection(self._http), self._endpoint.limits.total)
         result: Any = None
         failure: TransportError | None = None
         try:

@@ -52,7 +52,9 @@ class Connection:
     def _ask(self, step: Step) -> Answer:
         assert isinstance(step, Ask)  # noqa: S101 - the caller hands on all others
         self.close()
-        request = self._client.build_request(step.method, step.url, headers=step.headers, content=step.body)
+        request = self._client.build_request(
+            step.method, step.url, headers=step.headers, content=step.body, timeout=self._timeout(step)
+        )
         response = self._client.send(request, stream=True)
         if step.streamed and _is_stream(response):
             self._response = response
@@ -60,11 +62,22 @@ class Connection:
             return _answer(response, b"", is_open=True)
         try:
             body = bytearray()
+            end = None if step.seconds is None else time.monotonic() + step.seconds
             for piece in response.iter_bytes():
                 _grow(body, piece)
+                if end is not None and time.monotonic() > end:
+                    raise TransportError("The endpoint was too slow.", timeout=True)
             return _answer(response, bytes(body))
         finally:
             response.close()
+
+    def _timeout(self, step: Ask) -> httpx2.Timeout:
+        """The client's own, but none of it longer than the step may wait."""
+        own, most = self._client.timeout, step.seconds
+        if most is None:
+            return own
+        waits = {name: most if wait is None else min(wait, most) for name, wait in own.as_dict().items()}
+        return httpx2.Timeout(**waits)
 
 
 class AsyncConnection:

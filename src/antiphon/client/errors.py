@@ -19,6 +19,7 @@ from antiphon.errors import AntiphonError
 __all__ = [
     "BodyError",
     "ContextError",
+    "DeadlineError",
     "DriverError",
     "EndpointError",
     "ResponseError",
@@ -96,6 +97,10 @@ class StreamCutError(DriverError):
         super().__init__(message)
         self.response_id = response_id
         self.last_sequence_number = last_sequence_number
+
+
+class DeadlineError(DriverError):
+    """A call took longer than `Limits.total`; what was asked for ends there too, unless it runs in the background."""
 
 
 class TransportError(DriverError):

@@ -51,7 +51,8 @@ class _Socket:
         try:
             if isinstance(step, Send):
                 return self._socket.send_text(step.message.decode())
-            return self._socket.receive_text(self._silence).encode()
+            seconds = self._silence if step.seconds is None else min(self._silence, step.seconds)
+            return self._socket.receive_text(seconds).encode()
         except TimeoutError:
             self.close()
             raise TransportError("The endpoint said nothing for too long.", timeout=True) from None
@@ -193,8 +194,11 @@ class Session:
     left early ends, and with it the connection; the next one opens another.
     """
 
-    def __init__(self, driver: Driver, make: MakeRequest, client: httpx2.Client, silence: float) -> None:
+    def __init__(
+        self, driver: Driver, make: MakeRequest, client: httpx2.Client, silence: float, total: float | None = None
+    ) -> None:
         self._driver = driver
+        self._total = total
         self._make = make
         self._client = client
         self._socket = _Socket(client, silence)
@@ -203,7 +207,8 @@ class Session:
     def stream(self, context: Conversation, *, model: str | None = None, **options: Unpack[Options]) -> Stream:
         """The answer as it comes, as `Client.stream` gives it; one that went before is to have ended."""
         call = SocketCall(self._driver, self._make(context, model, options), self._state)
-        return Stream(self._driver, call, self._client, _Lease(self._socket, call, self._state))
+        line = _Lease(self._socket, call, self._state)
+        return Stream(self._driver, call, self._client, line, total=self._total)
 
     def respond(self, context: Conversation, *, model: str | None = None, **options: Unpack[Options]) -> Response:
         """The whole answer, as `Client.respond` gives it.
@@ -232,8 +237,11 @@ class AsyncSession:
     It is to be used by one task, with `async with`.
     """
 
-    def __init__(self, driver: Driver, make: MakeRequest, client: httpx2.AsyncClient, silence: float) -> None:
+    def __init__(
+        self, driver: Driver, make: MakeRequest, client: httpx2.AsyncClient, silence: float, total: float | None = None
+    ) -> None:
         self._driver = driver
+        self._total = total
         self._make = make
         self._client = client
         self._socket = _AsyncSocket(client, silence)
@@ -242,7 +250,8 @@ class AsyncSession:
     def stream(self, context: Conversation, *, model: str | None = None, **options: Unpack[Options]) -> AsyncStream:
         """The answer as it comes, as `AsyncClient.stream` gives it; one that went before is to have ended."""
         call = SocketCall(self._driver, self._make(context, model, options), self._state)
-        return AsyncStream(self._driver, call, self._client, _AsyncLease(self._socket, call, self._state))
+        line = _AsyncLease(self._socket, call, self._state)
+        return AsyncStream(self._driver, call, self._client, line, total=self._total)
 
     async def respond(self, context: Conversation, *, model: str | None = None, **options: Unpack[Options]) -> Response:
         """The whole answer, as `AsyncClient.respond` gives it.

@@ -16,13 +16,17 @@ T = TypeVar("T")
 
 
 class Ask(Struct, frozen=True):
-    """Send a request, and give its `Answer`. One that is `streamed` is left open for `Read`, if it is a stream."""
+    """Send a request, and give its `Answer`. One that is `streamed` is left open for `Read`, if it is a stream.
+
+    `seconds` is the longest wait for bytes of it, where that is shorter than the client's own.
+    """
 
     method: str
     url: str
     headers: dict[str, str]
     body: bytes | None = None
     streamed: bool = False
+    seconds: float | None = None
 
 
 class Answer(Struct, frozen=True):
@@ -35,7 +39,12 @@ class Answer(Struct, frozen=True):
 
 
 class Read(Struct, frozen=True):
-    """Give the next bytes of the open stream, none at its end; of a socket, the next message."""
+    """Give the next bytes of the open stream, none at its end; of a socket, the next message.
+
+    `seconds` is the longest wait for a message, where that is shorter than the client's own.
+    """
+
+    seconds: float | None = None
 
 
 class Connect(Struct, frozen=True):

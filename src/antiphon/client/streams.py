@@ -12,13 +12,14 @@ import httpx2
 
 from antiphon.client.chunks import Chunk
 from antiphon.client.connection import AsyncConnection, Connection
+from antiphon.client.deadline import AsyncLine, AsyncTimed, Line, Timed
 from antiphon.client.driver import Driver
 from antiphon.client.errors import DriverError, TransportError
 from antiphon.client.response import Response
-from antiphon.client.steps import Emit, Player, Step, Steps
+from antiphon.client.steps import Emit, Player, Steps
 from antiphon.client.stream import StreamDecoder
 
-__all__ = ["AsyncLine", "AsyncStream", "Line", "Stream", "Streamed"]
+__all__ = ["AsyncStream", "Stream", "Streamed"]
 
 CANCEL_SECONDS = 5.0
 """How long leaving a stream early may take."""
@@ -36,30 +37,6 @@ class Streamed(Protocol):
 
     def steps(self) -> Steps[Response]:
         """The chunks of the stream, and at its end the answer."""
-        ...
-
-
-class Line(Protocol):
-    """What carries out the steps."""
-
-    def perform(self, step: Step) -> Any:
-        """Do it, and give what came of it."""
-        ...
-
-    def close(self) -> None:
-        """The call is over."""
-        ...
-
-
-class AsyncLine(Protocol):
-    """What carries out the steps."""
-
-    async def perform(self, step: Step) -> Any:
-        """Do it, and give what came of it."""
-        ...
-
-    async def close(self) -> None:
-        """The call is over."""
         ...
 
 
@@ -89,10 +66,18 @@ class Stream(_Streaming):
     Who leaves early calls `close`, or uses `with`: the endpoint stops too.
     """
 
-    def __init__(self, driver: Driver, call: Streamed, client: httpx2.Client, line: Line | None = None) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        call: Streamed,
+        client: httpx2.Client,
+        line: Line | None = None,
+        *,
+        total: float | None = None,
+    ) -> None:
         super().__init__(driver, call)
         self._client = client
-        self._connection: Line = line or Connection(client)
+        self._connection = Timed(line or Connection(client), total)
 
     def __iter__(self) -> Self:
         return self
@@ -176,11 +161,17 @@ class AsyncStream(_Streaming):
     """
 
     def __init__(
-        self, driver: Driver, call: Streamed, client: httpx2.AsyncClient, line: AsyncLine | None = None
+        self,
+        driver: Driver,
+        call: Streamed,
+        client: httpx2.AsyncClient,
+        line: AsyncLine | None = None,
+        *,
+        total: float | None = None,
     ) -> None:
         super().__init__(driver, call)
         self._client = client
-        self._connection: AsyncLine = line or AsyncConnection(client)
+        self._connection = AsyncTimed(line or AsyncConnection(client), total)
 
     def __aiter__(self) -> Self:
         return self

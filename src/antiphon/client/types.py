@@ -40,6 +40,7 @@ from antiphon.client.context import (
 from antiphon.client.errors import (
     BodyError,
     ContextError,
+    DeadlineError,
     DriverError,
     EndpointError,
     ResponseError,
@@ -57,6 +58,7 @@ __all__ = [
     "ContentPartChunk",
     "Context",
     "ContextError",
+    "DeadlineError",
     "DriverError",
     "EndpointError",
     "FilePart",
