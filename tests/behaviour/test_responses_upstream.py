@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator
 
 import pytest
 
 from support.elsewhere import serving
-from support.inprocess import InProcess, sse_events
-from support.upstream import (
-    FAULTS,
-    KEY,
-    Exchange,
-    FakeUpstream,
-    dies,
-    dies_in_a_chunk,
-    error_in_a_200,
-    fake_upstream,
-    half_a_frame,
-    said,
-    stalls,
-)
+from support.inprocess import InProcess
+from support.upstream import Exchange, FakeUpstream, fake_upstream, said
+from support.upstream_faults import IDLE, fails_in_every_way
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
 TOOL = {"type": "function", "name": "f", "parameters": SCHEMA}
@@ -105,26 +93,8 @@ async def test_ends_and_errors_are_those_of_the_upstream(app: InProcess):
 
 @pytest.mark.requirement("responses-upstream:fault")
 async def test_every_fault_of_an_upstream_is_a_failed_response_that_is_stored(fake: FakeUpstream):
-    async with serving(fake.url, idle_timeout=0.5, upstream_model="m") as app:
-        for fault, code in FAULTS.items():
-            # An answer between two faults, so that the upstream does not count as gone.
-            fake.behave = said("Hello")
-            assert (await app.create("Hi"))["output_text"] == "Hello"
-            fake.behave = fault
-            began = time.monotonic()
-            answer = await app.client.post("/responses", json={"model": "scripted", "input": "Hi", "stream": True})
-            elapsed = time.monotonic() - began
-            last = sse_events(answer.content)[-1]
-            assert last["type"] == "response.failed", fault
-            assert last["response"]["error"]["code"] == code, (fault, last["response"]["error"])
-            for hidden in ("10.1.2.3", "/srv", KEY, "127.0.0.1", "html"):
-                assert hidden not in last["response"]["error"]["message"]
-            stored = (await app.client.get(f"/responses/{last['response']['id']}")).json()
-            assert stored["status"] == "failed"
-            if fault in (dies, dies_in_a_chunk, half_a_frame, stalls, error_in_a_200):
-                assert stored["output"][0]["content"][0]["text"] == "Half"
-                assert stored["output"][0]["status"] == "incomplete"
-            assert elapsed < 10, fault
+    async with serving(fake.url, idle_timeout=IDLE, upstream_model="m") as app:
+        await fails_in_every_way(app, fake)
 
 
 @pytest.mark.requirement("responses-upstream:serve")

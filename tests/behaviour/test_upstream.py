@@ -17,20 +17,8 @@ from antiphon.runtime.planner import wait_ready
 from antiphon.settings import ModelConfig, Settings
 from support.inprocess import InProcess, inprocess_app, sse_events
 from support.timing import quickest
-from support.upstream import (
-    FAULTS,
-    KEY,
-    Exchange,
-    FakeUpstream,
-    dies,
-    dies_in_a_chunk,
-    error_in_a_200,
-    fake_upstream,
-    half_a_frame,
-    hangs_up,
-    said,
-    stalls,
-)
+from support.upstream import KEY, Exchange, FakeUpstream, fake_upstream, hangs_up, said
+from support.upstream_faults import IDLE, fails_in_every_way
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
 TOOL = {"type": "function", "name": "f", "parameters": SCHEMA}
@@ -122,26 +110,8 @@ async def test_what_a_filter_cut_is_an_incomplete_response(fake: FakeUpstream):
 
 @pytest.mark.requirement("upstream:fault", "upstream:words")
 async def test_every_fault_of_an_upstream_is_a_failed_response_that_is_stored(fake: FakeUpstream):
-    async with serving(fake, idle_timeout=0.5) as app:
-        for fault, code in FAULTS.items():
-            # An answer between two faults, so that the upstream does not count as gone.
-            fake.behave = said("Hello")
-            assert (await app.create("Hi"))["output_text"] == "Hello"
-            fake.behave = fault
-            began = time.monotonic()
-            answer = await app.client.post("/responses", json={"model": "scripted", "input": "Hi", "stream": True})
-            elapsed = time.monotonic() - began
-            last = sse_events(answer.content)[-1]
-            assert last["type"] == "response.failed", fault
-            assert last["response"]["error"]["code"] == code, (fault, last["response"]["error"])
-            for hidden in ("10.1.2.3", "/srv", KEY, "127.0.0.1", "html"):
-                assert hidden not in last["response"]["error"]["message"]
-            stored = (await app.client.get(f"/responses/{last['response']['id']}")).json()
-            assert stored["status"] == "failed"
-            if fault in (dies, dies_in_a_chunk, half_a_frame, stalls, error_in_a_200):
-                assert stored["output"][0]["content"][0]["text"] == "Half"
-                assert stored["output"][0]["status"] == "incomplete"
-            assert elapsed < 10, fault
+    async with serving(fake, idle_timeout=IDLE) as app:
+        await fails_in_every_way(app, fake)
 
 
 @pytest.mark.requirement("upstream:refused")
