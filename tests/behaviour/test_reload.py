@@ -8,16 +8,20 @@ import pty
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx2
 import msgspec
 import pytest
 
+from antiphon.engines.base import PreparedTurn
 from antiphon.engines.registry import Registry, build_registry
 from antiphon.engines.scripted import ScriptedEngine
 from antiphon.errors import ConfigurationError, NotFoundError
+from antiphon.machine.deltas import Delta
+from antiphon.prompt.prompt import Prompt
 from antiphon.settings import ModelConfig, Settings
 from antiphon.tables import LimitsConfig
 from support.inprocess import inprocess_app
@@ -229,6 +233,71 @@ async def test_a_key_that_changed_makes_its_model_anew_and_one_away_leaves_the_s
             await asyncio.sleep(0.01)
     async with inprocess_app(settings=tables(far)) as app:
         assert (await app.client.get("http://127.0.0.1/ready")).status_code == 503
+
+
+class Guarded(ScriptedEngine):
+    """A scripted model that fails the test where it is used after its end."""
+
+    made: ClassVar[list[Guarded]] = []
+
+    def __init__(self) -> None:
+        super().__init__(1_000_000)
+        self.name = "new"
+        self.ended = False
+        self.made.append(self)
+
+    async def close(self) -> None:
+        """Be of no use any more."""
+        self.ended = True
+        await super().close()
+
+    async def prepare(self, prompt: Prompt) -> PreparedTurn:
+        """Take a while, as counting does."""
+        await asyncio.sleep(0)
+        assert not self.ended
+        return await super().prepare(prompt)
+
+    async def generate(self, turn: PreparedTurn) -> AsyncGenerator[Sequence[Delta]]:
+        """Look before each batch."""
+        async for deltas in super().generate(turn):
+            assert not self.ended
+            yield deltas
+            await asyncio.sleep(0)
+
+
+@pytest.mark.requirement("registry:reload:drain")
+async def test_no_request_meets_a_model_that_has_been_closed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("antiphon.engines.upstream.chat_engine", lambda config, on_event: Guarded())
+    monkeypatch.setattr(Guarded, "made", [])
+    told = Told()
+    variants = [tables(msgspec.structs.replace(NEW, idle_timeout=float(seconds))) for seconds in range(1, 11)]
+    registry = build_registry(variants[0], told)
+    async with inprocess_app(settings=variants[0], registry=registry) as app:
+
+        async def ask(number: int) -> None:
+            for _ in range(4):
+                if number % 3:
+                    background = number % 3 == 2
+                    response = await app.create("!COUNT 30", model="gpt", background=background)
+                    if background:
+                        # The end of its stream is its own end.
+                        await app.client.get(f"/responses/{response['id']}?stream=true")
+                        response = (await app.client.get(f"/responses/{response['id']}")).json()
+                    assert response["output_text"].split()[-1] == "30", response
+                else:
+                    body = {"model": "gpt", "messages": [{"role": "user", "content": "!COUNT 30"}]}
+                    answer = (await app.client.post("/chat/completions", json=body)).json()
+                    assert answer["choices"][0]["message"]["content"].split()[-1] == "30", answer
+
+        asking = [asyncio.create_task(ask(number)) for number in range(6)]
+        for settings in variants[1:]:
+            registry.reload(settings)
+            for _ in range(30):
+                await asyncio.sleep(0)
+        await asyncio.gather(*asking)
+        while told.events.count(("new", "removed")) < len(variants) - 1:
+            await asyncio.sleep(0)
+        assert [engine.ended for engine in Guarded.made] == [True] * (len(variants) - 1) + [False]
 
 
 def names(server: RunningServer, key: str) -> list[str]:
