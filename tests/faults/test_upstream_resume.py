@@ -46,13 +46,12 @@ def upstream_apart() -> Iterator[FakeUpstream]:
         thread.join(10)
 
 
-def front(folder: Path, upstream: str, model: str) -> list[str]:
+def front(folder: Path, upstream: str, model: str, engine: str = "chat", profile: str = "openai") -> list[str]:
     """The arguments of a server before that upstream."""
     config = folder / "antiphon.toml"
-    config.write_text(
-        f'[[models]]\nname = "far"\nprofile = "openai"\nbase_url = "{upstream}"\nupstream_model = "{model}"\n',
-        encoding="utf-8",
-    )
+    named = {"name": "far", "engine": engine, "profile": profile, "base_url": upstream, "upstream_model": model}
+    lines = [f'{name} = "{value}"\n' for name, value in named.items()]
+    config.write_text("".join(["[[models]]\n", *lines]), encoding="utf-8")
     return ["--config", str(config), "--store", str(folder / "state.db")]
 
 
@@ -125,3 +124,28 @@ def test_one_that_says_something_else_when_it_is_run_again_ends_as_failed(tmp_pa
     assert response["output_text"].startswith("0 1 2 3 4 ")
     assert replayed.startswith(came)
     assert len(upstream.asked) == 2
+
+
+def answers_of(server: str) -> float:
+    """How many responses have ended at a server."""
+    text = httpx2.get(server.removesuffix("/v1") + "/metrics").text
+    lines = [line for line in text.splitlines() if line.startswith("antiphon:request_success_total")]
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+
+@pytest.mark.requirement("responses-upstream:kept:crash")
+def test_a_response_that_the_upstream_keeps_is_read_on_and_not_run_again(scripted_server: str, tmp_path: Path) -> None:
+    whole = "".join(f"{number} " for number in range(1, 151)).strip()
+    before = answers_of(scripted_server)
+    arguments = front(tmp_path, scripted_server, "scripted", "responses", "antiphon")
+    with running_server(arguments, stop_signal=signal.SIGKILL) as server:
+        name, came = begin_and_kill(server, COUNT)
+    with running_server(arguments) as server:
+        response = ended(server, name)
+        replayed = httpx2.get(f"{server.base_url}/responses/{name}?stream=true").content
+    assert (response["status"], response["output_text"]) == ("completed", whole)
+    assert replayed.startswith(came)
+    events = events_of(replayed)
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    assert "".join(event["delta"] for event in events if event["type"].endswith("text.delta")) == whole
+    assert answers_of(scripted_server) == before + 1

@@ -20,8 +20,9 @@ COUNT = 200
 IDLE = 0.5
 
 
-@pytest.mark.requirement("upstream:fault")
-async def test_none_of_200_responses_hangs_whatever_the_upstream_does():
+@pytest.mark.requirement("upstream:fault", "responses-upstream:fault")
+@pytest.mark.parametrize("engine", ["chat", "responses"])
+async def test_none_of_200_responses_hangs_whatever_the_upstream_does(engine: str):
     chance = random.Random(7)
     ways = [*FAULTS, *([said("Hello")] * 4)]
 
@@ -30,7 +31,7 @@ async def test_none_of_200_responses_hangs_whatever_the_upstream_does():
 
     async with fake_upstream() as fake:
         fake.behave = behave
-        config = ModelConfig(name="scripted", upstream_model="m", base_url=fake.url, idle_timeout=IDLE)
+        config = ModelConfig(name="scripted", engine=engine, upstream_model="m", base_url=fake.url, idle_timeout=IDLE)
         async with inprocess_app(settings=Settings(models=(config,))) as app:
 
             async def one() -> float:
