@@ -28,6 +28,11 @@ UPSTREAMS: tuple[Requirement, ...] = (
         "issue 5, section 2",
         "Tools go down as functions, custom ones as functions of a text.",
     ),
+    R(
+        "upstream:request:forced",
+        "issue 5, section 2",
+        "vLLM is told to hold the arguments of a forced call to their schema.",
+    ),
     R("upstream:request:choice", "issue 5, section 2", "A tool choice goes down in the terms of the upstream."),
     R("upstream:request:format", "issue 5, section 2", "An output format goes down in the terms of the upstream."),
     R(

@@ -85,6 +85,20 @@ def test_tools_are_functions_and_custom_tools_take_one_text():
     assert "strict" not in body("generic", tools=strict)["tools"][0]["function"]
 
 
+@pytest.mark.requirement("upstream:request:forced")
+@pytest.mark.parametrize("strict", [None, True, False])
+def test_vllm_is_told_to_hold_a_forced_call_to_its_schema(strict: bool | None):
+    tools = [FunctionTool("f", SCHEMA, strict=strict), TOOLS[-1]]
+    forced = body("vllm", tools=tools, choice=ResolvedChoice("required", ("f", "c")))["tools"]
+    assert [tool["function"]["strict"] for tool in forced] == [True, True]
+    free, custom = body("vllm", tools=tools)["tools"]
+    assert free["function"].get("strict") is (True if strict else None)
+    assert "strict" not in custom["function"]
+    assert (
+        "strict" not in body("sglang", tools=tools, choice=ResolvedChoice("required", ("f",)))["tools"][0]["function"]
+    )
+
+
 NAMED = {"type": "function", "function": {"name": "f"}}
 LIMITED = {
     "type": "allowed_tools",

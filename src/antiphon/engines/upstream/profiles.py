@@ -44,7 +44,8 @@ class Profile(Struct, frozen=True):
     forms of `tool_choice` that it reads, beside `auto`. `fields` leads from the names of sampling here to its own; what
     is not in it is not sent. `efforts` are the efforts that `reasoning_effort` takes, None for any. `reasoning` is the
     name under which an assistant message holds past thinking, None where it may hold none. `calls_as_form` says that
-    forced calls are asked for as a format, since formats are enforced and calls are not. `session_headers` are those by
+    forced calls are asked for as a format, since formats are enforced and calls are not; `forced_strict`, that it holds
+    the arguments of a forced call to their schema only where the function says `strict`. `session_headers` are those by
     which it, or a router before it, keeps a history in one place, and `cache_key` says that it takes the field
     `prompt_cache_key` for that; `cache_salt` that its cache is kept apart by a field of that name. `key_header` is the
     header of the key where it is no bearer's.
@@ -62,6 +63,7 @@ class Profile(Struct, frozen=True):
     reasoning: str | None = None
     strict: bool = False
     calls_as_form: bool = False
+    forced_strict: bool = False
     tool_names: bool = False
     logprobs: bool = True
     session_headers: Sequence[str] = ()
@@ -137,6 +139,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             efforts=_EFFORTS,
             template_kwargs=True,
             reasoning="reasoning_content",
+            forced_strict=True,
             tool_names=True,
             session_headers=ROUTERS,
             cache_salt=True,

@@ -149,7 +149,7 @@ def _tools(prompt: Prompt, profile: Profile) -> dict[str, Any]:
     shown = [tool for tool in prompt.tools if allowed or tool.name in names]
     if not shown or prompt.choice.mode == "none":
         return {}
-    body: dict[str, Any] = {"tools": [_tool(tool, profile) for tool in shown]}
+    body: dict[str, Any] = {"tools": [_tool(tool, profile, forced=prompt.choice.mode == "required") for tool in shown]}
     choice = _choice(prompt, profile, list(names), limited=len(names) < len(shown))
     if choice is not None:
         body["tool_choice"] = choice
@@ -158,12 +158,15 @@ def _tools(prompt: Prompt, profile: Profile) -> dict[str, Any]:
     return body
 
 
-def _tool(tool: FunctionTool | CustomTool, profile: Profile) -> dict[str, Any]:
+def _tool(tool: FunctionTool | CustomTool, profile: Profile, *, forced: bool) -> dict[str, Any]:
     shown = function_schema(tool)
     if not shown["function"]["description"]:
         del shown["function"]["description"]
-    if profile.strict and isinstance(tool, FunctionTool) and tool.strict is not None:
-        shown["function"]["strict"] = tool.strict
+    strict = tool.strict if isinstance(tool, FunctionTool) else None
+    if profile.forced_strict and (forced or strict):
+        shown["function"]["strict"] = True
+    elif profile.strict and strict is not None:
+        shown["function"]["strict"] = strict
     return shown
 
 
