@@ -15,7 +15,18 @@ from antiphon.runtime.history import Turn
 from antiphon.settings import ModelConfig, Settings
 from antiphon.store.base import Scope
 from support.inprocess import InProcess, inprocess_app
-from support.upstream import Exchange, FakeUpstream, fake_upstream, said
+from support.upstream import (
+    FAULTS,
+    Behaviour,
+    Exchange,
+    FakeUpstream,
+    busy,
+    dies,
+    fake_upstream,
+    gone_behind_a_proxy,
+    hangs_up,
+    said,
+)
 
 TOOLS = [
     {"type": "function", "name": name, "parameters": {"type": "object", "properties": {"b": {}, "a": {}}}}
@@ -245,3 +256,39 @@ async def test_chains_stay_where_they_are_when_a_replica_is_added(fake: FakeUpst
             for _ in range(40):
                 await app.create("Hi")
             assert third.asked
+
+
+@pytest.mark.requirement("routing:failover")
+@pytest.mark.parametrize("fault", [hangs_up, busy, gone_behind_a_proxy])
+async def test_a_client_notices_nothing_of_a_replica_that_does_not_begin(fault: Behaviour, tmp_path: Path):
+    async with fake_upstream() as one, fake_upstream() as other:
+        config = ModelConfig(name="scripted", upstream_model="m", replicas=(one.url, other.url))
+        async with inprocess_app(settings=Settings(models=(config,))) as app:
+            first = await app.create("Hi")
+            home, away = (one, other) if one.asked else (other, one)
+            home.behave, away.behave = fault, said("We", "ll.")
+            events = await app.stream("More", previous_response_id=first["id"])
+            kinds = [event["type"] for event in events]
+            assert kinds.count("response.created") == 1
+            assert kinds[-1] == "response.completed"
+            assert "".join(event["delta"] for event in events if "delta" in event) == "Well."
+            again = await app.create("More", previous_response_id=first["id"])
+            assert again["output_text"] == "Well."
+            # Where none takes it, the client is told what the last one said.
+            away.behave = home.behave
+            events = await app.stream("More", previous_response_id=first["id"])
+            assert events[-1]["type"] == "response.failed"
+            assert events[-1]["response"]["error"]["code"] == FAULTS[fault]
+
+
+@pytest.mark.requirement("routing:failover")
+async def test_what_a_replica_began_is_not_begun_again(tmp_path: Path):
+    async with fake_upstream() as one, fake_upstream() as other:
+        config = ModelConfig(name="scripted", upstream_model="m", replicas=(one.url, other.url))
+        one.behave = other.behave = dies
+        async with inprocess_app(settings=Settings(models=(config,))) as app:
+            events = await app.stream("Hi")
+            assert events[-1]["type"] == "response.failed"
+            assert events[-1]["response"]["error"]["code"] == "upstream_lost"
+            assert [event["delta"] for event in events if "delta" in event] == ["Half"]
+            assert len(one.asked) + len(other.asked) == 1

@@ -1,7 +1,7 @@
 """One model on several engines: each turn goes to where its prefix is, and to another engine where that one is lost.
 
-Rule 1: an engine that is lost before it told anything of a turn is left out, and the turn is begun on another; each is
-tried once.
+Rule 1: an engine that is lost before it told anything of a turn, or that has too much to do (429), is left out, and the
+turn is begun on another; each is tried once.
 Rule 2: where the engines can go on with each other's turns, one that is lost is gone on with elsewhere, from what was
 drawn; what was told is not told again. Where none is left, one of them is waited for. Engines that cannot do so end the
 turn.
@@ -29,7 +29,7 @@ from antiphon.engines.base import (
 )
 from antiphon.engines.replicas.placement import Placement
 from antiphon.engines.told import Told
-from antiphon.errors import ConfigurationError, EngineUnavailableError
+from antiphon.errors import APIError, ConfigurationError, EngineError, EngineUnavailableError, RateLimitError
 from antiphon.machine.deltas import Delta
 from antiphon.prompt.prompt import Prompt, Sampling
 from antiphon.protocol.completions import RawPrompt
@@ -197,7 +197,9 @@ class ReplicatedEngine(Engine):
                             lost.clear()
                         began, same = True, fingerprint
                         yield deltas
-            except _LOST:
+            except (EngineError, EngineUnavailableError) as error:
+                if not (isinstance(error, _LOST) or (not began and _is_busy(error))):
+                    raise
                 lost.add(number)
                 losses += 1
                 if (began and told is None) or losses >= max(_MOST_LOSSES, len(self.engines)):
@@ -275,6 +277,10 @@ def replica_hook(on_event: EventHook | None, number: int) -> EventHook | None:
         hook(model, event, {**fields, "replica": number})
 
     return told
+
+
+def _is_busy(error: APIError) -> bool:
+    return isinstance(error, EngineError) and error.refused and error.http_status == RateLimitError.status
 
 
 def _meet(one: Capabilities, other: Capabilities) -> Capabilities:
