@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
 from antiphon.access import MAX_NAME, configured_keys, is_loopback
@@ -61,8 +61,11 @@ class Authenticator:
             PermissionDeniedError: without a key, a host or an origin that is not allowed.
             UnavailableError: the store cannot be read now, so that no one can say who asks.
         """
-        found = {name: value for name, value in reversed(list(headers)) if name in _READ}
-        secret = credential(found.items())
+        found: dict[bytes, bytes] = {}
+        for name, value in headers:
+            if name in _READ:
+                found.setdefault(name, value)
+        secret = _credential(found)
         if secret is not None:
             scope = self._configured(secret) or await self._stored(secret)
             if scope is not None:
@@ -74,6 +77,8 @@ class Authenticator:
         return _OPEN
 
     def _configured(self, secret: bytes) -> Scope | None:
+        if not self._digests:
+            return None
         given = digest(secret)
         # Against all of them, without an early end: the time says nothing of which one, or how much of it, was right.
         matches = [hmac.compare_digest(given, known) for known in self._digests]
@@ -114,7 +119,10 @@ def credential(headers: RawHeaders) -> bytes | None:
 
     Only the first of these that is there counts, right or wrong.
     """
-    found = dict(reversed(list(headers)))
+    return _credential(dict(reversed(list(headers))))
+
+
+def _credential(found: Mapping[bytes, bytes]) -> bytes | None:
     for name in _CREDENTIALS:
         value = found.get(name)
         if value:

@@ -20,7 +20,8 @@ def asked_dialect(asgi: ASGIScope) -> str | None:
     Raises:
         InvalidRequestError: there is no such dialect.
     """
-    values = parse_qs(asgi["query_string"].decode("latin-1"), keep_blank_values=True).get("dialect")
+    query: bytes = asgi["query_string"]
+    values = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("dialect") if query else None
     headers = [value.decode("latin-1") for name, value in asgi["headers"] if name == _HEADER]
     asked = values[-1] if values else headers[0] if headers else None
     if asked is None or asked in DIALECTS:

@@ -86,6 +86,7 @@ class Exchange:
         self.status = 0
         self._bodies = bodies
         self._held = 0
+        self._headers: dict[bytes, bytes] | None = None
         self._query: dict[str, list[str]] | None = None
 
     @property
@@ -100,10 +101,9 @@ class Exchange:
 
     def raw_header(self, name: bytes) -> bytes | None:
         """The same, as its bytes: only they tell what a client meant by letters beyond ASCII."""
-        for key, value in self.asgi["headers"]:
-            if key == name:
-                return value
-        return None
+        if self._headers is None:
+            self._headers = dict(reversed(self.asgi["headers"]))
+        return self._headers.get(name)
 
     def path_parameter(self, name: str) -> str:
         """A part of the path."""

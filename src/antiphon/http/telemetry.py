@@ -12,12 +12,13 @@ from typing import Any
 
 import structlog
 from msgspec import Struct
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from antiphon.engines.base import Engine
 from antiphon.errors import UnavailableError
+from antiphon.http.meters import Meter, Meters, Times
 from antiphon.protocol.response import Usage
 from antiphon.runtime.observer import Observer
 
@@ -32,19 +33,31 @@ _LOST_WEBHOOKS = frozenset({"refused", "unknown", "expired"})
 AGAIN_SECONDS = 10.0
 """After so long a fault that lasts is told again."""
 
+_RUNNING = "antiphon:num_requests_running"
+_ENDED = "antiphon:request_success"
+_PROMPT = "antiphon:prompt_tokens"
+_CACHED = "antiphon:prompt_tokens_cached"
+_GENERATED = "antiphon:generation_tokens"
+_PREPARED = "antiphon:prompt_preparation_seconds"
+_FIRST = "antiphon:time_to_first_token_seconds"
+_WHOLE = "antiphon:e2e_request_latency_seconds"
+_COMMIT = "antiphon:store_commit_seconds"
+_HTTP = "http_requests"
+_HTTP_TIME = "http_request_duration_seconds"
+
 _LATENCY = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
 
 class _ModelMetrics(Struct):
     """The metrics of one model: a look-up by label costs more than the counting itself."""
 
-    running: Gauge
-    prompt: Counter
-    cached: Counter
-    generated: Counter
-    prepared: Histogram
-    first: Histogram
-    whole: Histogram
+    running: Meter
+    prompt: Meter
+    cached: Meter
+    generated: Meter
+    prepared: Times
+    first: Times
+    whole: Times
 
 
 class _MissedRings(Collector):
@@ -104,25 +117,20 @@ class Telemetry(Observer):
         def counter(name: str, text: str, names: list[str]) -> Counter:
             return Counter(f"antiphon:{name}", text, names, registry=self._registry)
 
-        def histogram(name: str, text: str, names: list[str]) -> Histogram:
-            return Histogram(f"antiphon:{name}", text, names, registry=self._registry, buckets=_LATENCY)
-
+        self._meters = meters = Meters(_LATENCY)
+        self._registry.register(meters)
         self.prefixes: defaultdict[str, PrefixCounts] = defaultdict(PrefixCounts)
         self._due: dict[str, float] = {}
         self._models: dict[str, _ModelMetrics] = {}
-        self._requests: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
-        self._running = Gauge(
-            "antiphon:num_requests_running", "Responses being generated.", labels, registry=self._registry
-        )
-        self._ended = counter(
-            "request_success", "Responses that ended, by status and reason.", [*labels, "finished_reason"]
-        )
-        self._prompt = counter("prompt_tokens", "Input tokens.", labels)
-        self._cached = counter("prompt_tokens_cached", "Input tokens that came from the prefix cache.", labels)
-        self._generated = counter("generation_tokens", "Output tokens.", labels)
-        self._prepared = histogram("prompt_preparation_seconds", "Rendering and counting of a prompt.", labels)
-        self._first = histogram("time_to_first_token_seconds", "From the request to its first delta.", labels)
-        self._whole = histogram("e2e_request_latency_seconds", "From the start of a response to its end.", labels)
+        self._requests: dict[tuple[str, str, int], tuple[Meter, Times]] = {}
+        meters.gauge(_RUNNING, "Responses being generated.", labels)
+        meters.counter(_ENDED, "Responses that ended, by status and reason.", [*labels, "finished_reason"])
+        meters.counter(_PROMPT, "Input tokens.", labels)
+        meters.counter(_CACHED, "Input tokens that came from the prefix cache.", labels)
+        meters.counter(_GENERATED, "Output tokens.", labels)
+        meters.histogram(_PREPARED, "Rendering and counting of a prompt.", labels)
+        meters.histogram(_FIRST, "From the request to its first delta.", labels)
+        meters.histogram(_WHOLE, "From the start of a response to its end.", labels)
         self._background_running = Gauge(
             "antiphon:background_running", "Background responses being generated.", registry=self._registry
         )
@@ -136,23 +144,16 @@ class Telemetry(Observer):
             registry=self._registry,
         ).set_function(self._waited)
         self._websockets = Gauge("antiphon:num_websockets_open", "WebSocket connections.", registry=self._registry)
-        self._commit = histogram("store_commit_seconds", "From handing a write over to its being durable.", [])
+        meters.histogram(_COMMIT, "From handing a write over to its being durable.", [])
+        self._commit = meters.times(_COMMIT)
         self._shown_models = _Models()
         self._registry.register(self._shown_models)
         self._missed_rings = _MissedRings()
         self._registry.register(self._missed_rings)
         self._engine_events = counter("engine_events", "What happened to engines.", [*labels, "event"])
         self._webhooks = counter("webhook_attempts", "Attempts to deliver webhooks, by how they ended.", ["outcome"])
-        self._http = Counter(
-            "http_requests", "HTTP requests.", ["handler", "method", "status"], registry=self._registry
-        )
-        self._http_time = Histogram(
-            "http_request_duration_seconds",
-            "HTTP requests, to the end of the answer.",
-            ["handler", "method"],
-            registry=self._registry,
-            buckets=_LATENCY,
-        )
+        meters.counter(_HTTP, "HTTP requests.", ["handler", "method", "status"])
+        meters.histogram(_HTTP_TIME, "HTTP requests, to the end of the answer.", ["handler", "method"])
 
     def engine_event(self, model: str, event: str, fields: Mapping[str, Any]) -> None:
         """Count what happened to an engine, and log what an operator should know of."""
@@ -164,7 +165,7 @@ class Telemetry(Observer):
 
     def response_started(self, model: str) -> None:
         """Count it in."""
-        self._model(model).running.inc()
+        self._model(model).running.value += 1
 
     def prompt_prepared(self, model: str, seconds: float) -> None:
         """Record the time that rendering and counting took."""
@@ -177,19 +178,19 @@ class Telemetry(Observer):
     def response_ended(self, model: str, status: str, reason: str | None, usage: Usage | None, seconds: float) -> None:
         """Count it out, with its tokens."""
         of_model = self._model(model)
-        of_model.running.dec()
-        self._ended.labels(model, reason or status).inc()
+        of_model.running.value -= 1
+        self._meters.meter(_ENDED, model, reason or status).value += 1
         of_model.whole.observe(seconds)
         if usage is not None:
-            of_model.prompt.inc(usage.input_tokens)
+            of_model.prompt.value += usage.input_tokens
             cached = usage.input_tokens_details.cached_tokens
-            of_model.cached.inc(cached)
+            of_model.cached.value += cached
             prefixes = self.prefixes[model]
             prefixes.prompts += 1
             prefixes.hits += cached > 0
             prefixes.tokens += usage.input_tokens
             prefixes.reused += cached
-            of_model.generated.inc(usage.output_tokens)
+            of_model.generated.value += usage.output_tokens
 
     def store_commit(self, seconds: float) -> None:
         """Record how long a write took."""
@@ -240,9 +241,9 @@ class Telemetry(Observer):
         key = (handler, method, status // 100)
         found = self._requests.get(key)
         if found is None:
-            found = self._http.labels(handler, method, f"{key[2]}xx"), self._http_time.labels(handler, method)
-            self._requests[key] = found
-        found[0].inc()
+            counted = self._meters.meter(_HTTP, handler, method, f"{key[2]}xx")
+            found = self._requests[key] = counted, self._meters.times(_HTTP_TIME, handler, method)
+        found[0].value += 1
         found[1].observe(seconds)
 
     def exposition(self) -> bytes:
@@ -252,13 +253,14 @@ class Telemetry(Observer):
     def _model(self, name: str) -> _ModelMetrics:
         found = self._models.get(name)
         if found is None:
+            meters = self._meters
             found = self._models[name] = _ModelMetrics(
-                running=self._running.labels(name),
-                prompt=self._prompt.labels(name),
-                cached=self._cached.labels(name),
-                generated=self._generated.labels(name),
-                prepared=self._prepared.labels(name),
-                first=self._first.labels(name),
-                whole=self._whole.labels(name),
+                running=meters.meter(_RUNNING, name),
+                prompt=meters.meter(_PROMPT, name),
+                cached=meters.meter(_CACHED, name),
+                generated=meters.meter(_GENERATED, name),
+                prepared=meters.times(_PREPARED, name),
+                first=meters.times(_FIRST, name),
+                whole=meters.times(_WHOLE, name),
             )
         return found

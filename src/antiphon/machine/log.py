@@ -24,6 +24,9 @@ DIALECTS = ("openai", "openresponses")
 
 _NAMES: dict[type, bytes] = {kind: kind.TYPE.encode() for kind in e.Event.__args__}
 
+_HEADS: dict[type, bytes] = {kind: encode_frame(name, b"")[:-2] for kind, name in _NAMES.items()}
+"""What stands before the data in the frame of an event."""
+
 _EMPTY_DELTA = b'"delta":""'
 _DELTA = b'"delta":'
 _NO_NUMBER = b'"sequence_number":0'
@@ -107,7 +110,7 @@ class EventLog:
         Raises:
             IllegalTransitionError: the event may not come here; the log is unchanged.
         """
-        if isinstance(event, self._untold):
+        if self._untold and isinstance(event, self._untold):
             return
         self._transitions.move(event)
         event.sequence_number = len(self.frames)
@@ -206,11 +209,10 @@ class EventLog:
     def _encode(self, event: object) -> bytes:
         kind = type(event)
         data = encode(event)
-        name = _NAMES[kind]
         renamed = self._renamed.get(kind)
         if renamed is None:
-            return encode_frame(name, data)
-        return encode_frame(renamed, data.replace(name, renamed, 1))
+            return b"%b%b\n\n" % (_HEADS[kind], data)
+        return encode_frame(renamed, data.replace(_NAMES[kind], renamed, 1))
 
 
 def dialect_of(frames: Iterable[bytes], default: str) -> str:

@@ -411,7 +411,9 @@ def assemble(parts: Iterable[Conversation], instructions: str | None, *, hosted:
 
 def additions(parts: Iterable[Conversation]) -> tuple[tuple[AddedTool, ...], Configuration]:
     """The tools and the settings that the parts of a history add to a request."""
-    told = list(parts)
+    told = [part for part in parts if part.tools or part.settings is not NO_CHANGE]
+    if not told:
+        return (), NO_CHANGE
     return merge_added(part.tools for part in told), reduce(
         Configuration.then, (part.settings for part in told), NO_CHANGE
     )

@@ -57,6 +57,8 @@ class Samplers(Struct, frozen=True, omit_defaults=True):
 
     def named(self) -> dict[str, Any]:
         """The fields that are set, by name."""
+        if self is _NO_SAMPLERS:
+            return {}
         return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not UNSET}
 
 

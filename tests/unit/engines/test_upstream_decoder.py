@@ -597,3 +597,43 @@ def test_what_is_nested_deeply_breaks_nothing(field: str):
         assert isinstance(decoder.feed("[DONE]")[-1], Stop)
     except EngineError as error:
         assert error.code == "upstream_invalid"
+
+
+SAID = st.sampled_from(["a", "dummy", '\u00e9\n"q"', "", "  ", "<think>", "</think>", "\u2028", "[DONE]", "content"])
+
+
+@st.composite
+def chunks_of_one_stream(draw: st.DrawFn) -> list[str]:
+    """Chunks as servers write them: mostly the same but for their text, and now and then something else."""
+    spaced, escaped = draw(st.booleans()), draw(st.booleans())
+    model = draw(st.sampled_from(["dummy", "a", "content"]))
+    written: list[str] = []
+    for number in range(draw(st.integers(1, 12))):
+        text = draw(SAID)
+        event: dict[str, Any] = {"model": model, **chunk(content=text)}
+        match draw(st.integers(0, 9)):
+            case 0:
+                event["created"] = number
+            case 1:
+                event = {**event, **chunk(reasoning_content=text)}
+            case 2:
+                event["usage"] = {"prompt_tokens": 3, "completion_tokens": number}
+            case 3:
+                event = {**event, **chunk(content=text, refusal=draw(SAID))}
+            case 4:
+                event["note"] = {"content": text, "choices": []}
+            case _:
+                pass
+        written.append(json.dumps(event, ensure_ascii=escaped, separators=None if spaced else (",", ":")))
+    return written
+
+
+@pytest.mark.requirement("upstream:text", "upstream:cuts")
+@given(chunks_of_one_stream(), st.booleans())
+def test_events_that_come_together_decode_to_what_they_do_one_by_one(written: list[str], tags: bool) -> None:
+    reading = Reading(7, TOOLS, tags=tags)
+    together = ChatDecoder(reading)
+    deltas: list[Delta] = []
+    events = SSEParser().feed("".join(f"data: {data}\n\n" for data in [*written, "[DONE]"]).encode())
+    together.read(events, deltas)
+    assert deltas == decoded([*written, "[DONE]"], reading)

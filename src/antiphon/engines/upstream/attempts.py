@@ -47,7 +47,7 @@ class Deltas(Protocol):
 LAST_ATTEMPT: Final = 1
 """The number of the second, and last, attempt."""
 
-_UNJUDGED: Final[frozenset[type]] = frozenset({TextDelta, ReasoningDelta})
+_UNJUDGED: Final[frozenset[type]] = frozenset({TextDelta, ReasoningDelta, RefusalDelta, Stop})
 """What is judged by nothing, where no format was asked for."""
 
 _PAUSE: Final = 0.1

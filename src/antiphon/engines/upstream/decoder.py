@@ -19,7 +19,7 @@ from antiphon.engines.upstream.calls import LEGACY_INDEX, Calls
 from antiphon.engines.upstream.logprobs import read_logprobs
 from antiphon.engines.upstream.order import Order
 from antiphon.engines.upstream.usage import UsageCount
-from antiphon.engines.upstream.wire import DONE_EVENT, CallPiece, ChoicePiece, Chunk, Piece, decode_chunk, only_text
+from antiphon.engines.upstream.wire import DONE_EVENT, CallPiece, ChoicePiece, Chunk, Piece, Texts, decode_chunk
 from antiphon.engines.upstream.words import INVALID, told_words, upstream_fault
 from antiphon.errors import EngineError
 from antiphon.machine.deltas import Delta, ReasoningDelta, RefusalDelta, Stop, TextDelta
@@ -72,6 +72,7 @@ class ChatDecoder:
         self._blank: str | None = ""
         self._form: list[str] = []
         self._finish: str | None = None
+        self._texts = Texts()
         self._plain = False
         self.done = False
         """Whether the `Stop` was given."""
@@ -87,10 +88,10 @@ class ChatDecoder:
         Raises:
             EngineError: the upstream failed, or an event is no part of a chat completion.
         """
-        pieces = self._usage.pieces
+        pieces, read = self._usage.pieces, self._texts.read
         for event in events:
             if self._plain and event.event != _ERROR:
-                text = only_text(event.data)
+                text = read(event.data)
                 if text:
                     pieces.append(text)
                     deltas.append(TextDelta(text))

@@ -55,6 +55,7 @@ class ElsewhereEngine(Engine):
         self._media = media
         self._on_event = None if on_event is None else partial(on_event, name)
         self._client = UpstreamClient(target)
+        self._abilities: Capabilities | None = None
         self._checker = Checker()
         self._judge = Judge(self._checker)
         self._health = Health(self._probe, self._changed)
@@ -67,13 +68,7 @@ class ElsewhereEngine(Engine):
     @property
     def capabilities(self) -> Capabilities:
         """What the model can do: every tool choice and format, since what is not enforced is checked."""
-        return Capabilities(
-            context_length=self._context or UNKNOWN_CONTEXT,
-            media=self._media,
-            forced_tools=True,
-            formats=_FORMATS,
-            logprobs=True,
-        )
+        return self._able(logprobs=True)
 
     async def start(self) -> None:
         """Ask the upstream whether it is there; where it is not, the engine is not ready until it is."""
@@ -95,6 +90,20 @@ class ElsewhereEngine(Engine):
         await self._health.close()
         await self._client.close()
         await self._checker.close()
+
+    def _able(self, *, logprobs: bool) -> Capabilities:
+        """The capabilities, which are asked for several times a request, and change once at most."""
+        able = self._abilities
+        context = self._context or UNKNOWN_CONTEXT
+        if able is None or able.context_length != context:
+            able = self._abilities = Capabilities(
+                context_length=context,
+                media=self._media,
+                forced_tools=True,
+                formats=_FORMATS,
+                logprobs=logprobs,
+            )
+        return able
 
     async def _check(self, prompt: Prompt) -> None:
         """Refuse what is declared and no answer could be checked by."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 
-import msgspec
-
 from antiphon.engines.base import Capabilities, EventHook, PreparedTurn
 from antiphon.engines.upstream.callform import asked_as_form
 from antiphon.engines.upstream.client import UpstreamTarget
@@ -37,6 +35,7 @@ class ChatEngine(ElsewhereEngine):
         on_event: EventHook | None = None,
     ) -> None:
         super().__init__(name, target, model=model, context_length=context_length, media=media, on_event=on_event)
+        self.routed = bool(profile.session_headers) or profile.cache_key or profile.cache_salt
         self._profile = profile
         self._thinking = thinking
         self._upstream = Upstream(self._client, self._health, self._judge, profile, self._model)
@@ -44,7 +43,7 @@ class ChatEngine(ElsewhereEngine):
     @property
     def capabilities(self) -> Capabilities:
         """What the model can do."""
-        return msgspec.structs.replace(super().capabilities, logprobs=self._profile.logprobs)
+        return self._able(logprobs=self._profile.logprobs)
 
     @property
     def fingerprint(self) -> str:

@@ -10,6 +10,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from antiphon.protocol.json import encode
+
 __all__ = [
     "DONE_EVENT",
     "CallPiece",
@@ -19,12 +21,12 @@ __all__ = [
     "FunctionPiece",
     "Models",
     "Piece",
+    "Texts",
     "Timings",
     "TokenDetails",
     "UsagePiece",
     "decode_chunk",
     "decode_models",
-    "only_text",
 ]
 
 DONE_EVENT: Final = "[DONE]"
@@ -154,6 +156,12 @@ class Models(Struct):
 
 _chunk = msgspec.json.Decoder(Chunk, strict=False)
 _decode = _chunk.decode
+_decode_text = msgspec.json.Decoder(str).decode
+_PROBED: Final = "\x00\u2028 \x01"
+_PROBE: Final = encode(_PROBED).decode()
+_MOST_PLACES: Final = 64
+"""How often in a stream the place of its text is looked for, since some tell the time in each chunk."""
+
 _models = msgspec.json.Decoder(Models, strict=False)
 
 
@@ -165,8 +173,43 @@ def decode_chunk(data: str | bytes) -> Chunk | None:
         return None
 
 
-def only_text(data: str) -> str | None:
-    """The text of an event that holds a chunk of text and nothing else, as most of them do."""
+class Texts:
+    """Reads the texts of events that hold a chunk of text and nothing else, as most of them do.
+
+    Such chunks of one stream are the same but for the text, so that what stands around it needs no decoding again: the
+    place of the text is known where another text, put there, is read as the chunk's.
+    """
+
+    def __init__(self) -> None:
+        self._before = self._after = ""
+        self._around = 0
+        self._left = _MOST_PLACES
+
+    def read(self, data: str) -> str | None:
+        """The text of such an event; None of any other."""
+        if self._around and data.startswith(self._before) and data.endswith(self._after):
+            try:
+                return _decode_text(data[len(self._before) : len(data) - len(self._after)])
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                pass
+        text = _only_text(data)
+        if text and self._left:
+            self._left -= 1
+            self._find(data, text)
+        return text
+
+    def _find(self, data: str, text: str) -> None:
+        token = encode(text).decode()
+        place = data.rfind(token)
+        if place < 0:
+            return
+        before, after = data[:place], data[place + len(token) :]
+        if _only_text(f"{before}{_PROBE}{after}") == _PROBED:
+            self._before, self._after = before, after
+            self._around = len(before) + len(after)
+
+
+def _only_text(data: str) -> str | None:
     try:
         chunk = _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
