@@ -52,6 +52,9 @@ _UNNAMED: Final = "message"
 _SPOKEN: Final = frozenset({"message", "output_text", "text", "refusal", *FUNCTION_CALLS})
 """Items that are told as they come."""
 
+_ITEM_ADDED: Final = "response.output_item.added"
+_ITEM_DONE: Final = "response.output_item.done"
+_ENDS: Final = frozenset({"response.completed", "response.incomplete"})
 _TERMINAL: Final = {"failed": "response.failed", "incomplete": "response.incomplete", "completed": "response.completed"}
 
 
@@ -80,6 +83,8 @@ class ResponsesDecoder:
         self._calls: dict[int, Call | CustomCall] = {}
         self._left_out: set[int] = set()
         self._told: dict[str, int] = {}
+        self._kinds: set[str] = set()
+        self._begun: set[int | str] = set()
         self._cited: dict[tuple[int, int], int] = {}
         self._summed: tuple[int | None, int | None] | None = None
         self._thinking = False
@@ -114,15 +119,8 @@ class ResponsesDecoder:
                 raise upstream_fault(told_words(event.data))
             raise EngineError("The upstream sent what is no event of a response.", code=INVALID)
         body = _as_event(body, event.event)
-        kind = body.get("type")
-        if kind == "response.output_item.added":
-            self._item_begins(as_dict(body.get("item")))
-        for chunk in self._decoder.feed(body):
-            self._chunk(chunk, body)
-        if kind == "response.content_part.done":
-            self._cite(body, as_dict(body.get("part")))
-        elif kind == "response.output_item.done":
-            self._item_done(as_dict(body.get("item")), body)
+        for each in (*self._untold(body), body):
+            self._take(each)
         return self._finish() if self._decoder.ended else self._order.taken()
 
     def end(self) -> list[Delta]:
@@ -135,15 +133,44 @@ class ResponsesDecoder:
             return []
         raise UpstreamLostError("The upstream ended in the middle of its answer.")
 
+    def _untold(self, event: dict[str, Any]) -> list[dict[str, Any]]:
+        """The items of a last event that are of types of which no other event told, as events of their own."""
+        if event.get("type") not in _ENDS:
+            return []
+        output = as_dicts(as_dict(event.get("response")).get("output"))
+        return [
+            {"type": _ITEM_DONE, "output_index": place, "item": item}
+            for place, item in enumerate(output)
+            if _kind(item) not in self._kinds
+        ]
+
+    def _take(self, event: dict[str, Any]) -> None:
+        kind, item = event.get("type"), as_dict(event.get("item"))
+        if kind in (_ITEM_ADDED, _ITEM_DONE):
+            self._kinds.add(_kind(item))
+            place = _place(event)
+            if place not in self._begun:
+                self._begun.add(place)
+                self._item_begins(item)
+        for chunk in self._decoder.feed(event):
+            self._chunk(chunk, event)
+        if kind == "response.content_part.done":
+            self._cite(event, as_dict(event.get("part")))
+        elif kind == _ITEM_DONE:
+            self._item_done(item, event)
+
     def _chunk(self, chunk: Chunk, event: dict[str, Any]) -> None:
         if isinstance(chunk, ContentChunk):
             self._spoke = True
+            self._kinds.add("message")
+            self._begun.add(_place(event))
             self._usage.saw(chunk.text)
             delta = RefusalDelta(chunk.text) if chunk.refusal else TextDelta(chunk.text, self._logprobs(event))
             self._order.put(delta)
         elif isinstance(chunk, ThinkingChunk):
             self._think(chunk)
         elif isinstance(chunk, ToolCallChunk):
+            self._kinds.add(chunk.type)
             if chunk.type in FUNCTION_CALLS:
                 self._call(chunk)
         elif isinstance(chunk, MetaChunk):
@@ -156,6 +183,7 @@ class ResponsesDecoder:
 
     def _think(self, chunk: ThinkingChunk) -> None:
         self._thinking = True
+        self._kinds.add("reasoning")
         self._usage.saw(chunk.text, thinking=True)
         if chunk.summary_index is None:
             self._order.put(ReasoningDelta(chunk.text))
@@ -201,7 +229,7 @@ class ResponsesDecoder:
 
     def _item_done(self, item: dict[str, Any], event: dict[str, Any]) -> None:
         """An item has ended; whatever is told of custom calls then is all of them."""
-        kind = as_str(item.get("type")) or "message"
+        kind = _kind(item)
         for call in self._calls.values():
             if isinstance(call, CustomCall):
                 call.whole = True
@@ -267,7 +295,7 @@ class ResponsesDecoder:
         """The items whose end was not told of by an event."""
         left = dict(self._told)
         for item in response.output:
-            kind = as_str(item.get("type")) or "message"
+            kind = _kind(item)
             if left.get(kind, 0) > 0:
                 left[kind] -= 1
             elif kind != "reasoning" or not self._thinking:
@@ -286,6 +314,18 @@ class ResponsesDecoder:
             ),
             None,
         )
+
+
+def _kind(item: dict[str, Any]) -> str:
+    return as_str(item.get("type")) or "message"
+
+
+def _place(event: dict[str, Any]) -> int | str:
+    """What tells the item of an event from others."""
+    index = as_int(event.get("output_index"))
+    if index is not None:
+        return index
+    return as_str(event.get("item_id")) or as_str(as_dict(event.get("item")).get("id")) or ""
 
 
 def _as_event(body: dict[str, Any], name: str) -> dict[str, Any]:
