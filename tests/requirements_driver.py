@@ -219,7 +219,11 @@ DRIVER_CALLS: tuple[Requirement, ...] = (
         "issue 5, section 1",
         "An answer that the endpoint forgot is not gone on from; where nothing is stored nothing runs in the background.",
     ),
-    R("driver:in-process", "issue 5, section 1", "The asynchronous client can ask an application in its own process."),
+    R(
+        "driver:in-process",
+        "issue 5, section 1",
+        "The asynchronous client can ask an application in its own process, in sessions too.",
+    ),
     R(
         "driver:sessions",
         "issue 5, section 1",

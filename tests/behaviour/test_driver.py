@@ -221,9 +221,6 @@ async def test_its_answers_come_as_they_are_sent_and_end_when_they_are_left() ->
             assert (await client.respond("!COUNT 300")).text.endswith(" 300")
             async with client.stream("!COUNT 300") as stream:
                 assert (await stream.response()).text.endswith(" 300")
-            async with client.session() as session:
-                with pytest.raises(DriverError, match="needs a server"):
-                    await session.respond("hi")
         async with AsyncClient(provider=ANTIPHON, model="scripted", app=application) as client:
             running = client.stream("!SLOW 20\n!COUNT 1000")
             await anext(running)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import anyio
 import httpx2
@@ -12,7 +13,9 @@ from antiphon.client.chunks import ContentChunk
 from antiphon.client.client import AsyncClient, Client, Limits
 from antiphon.client.context import Context, tool_result, user
 from antiphon.client.errors import DriverError, EndpointError, StreamCutError, TransportError
+from antiphon.http.app import create_app
 from support.breaking import Cut, breaking_proxy
+from support.inprocess import inprocess_app
 from support.server import wait_until
 
 requirement = pytest.mark.requirement
@@ -112,3 +115,68 @@ def test_an_endpoint_that_refuses_the_socket_or_says_nothing_is_told(scripted_se
         proxy.cuts.append(Cut(400, "stall"))
         with client.session() as session, pytest.raises(TransportError):
             session.respond("!COUNT 2", model="scripted")
+
+
+@requirement("driver:sessions", "driver:in-process")
+async def test_an_application_in_this_process_has_sessions_too() -> None:
+    async with (
+        inprocess_app() as served,
+        AsyncClient(provider="antiphon", model="scripted", app=create_app(served.service)) as client,
+    ):
+        async with client.session() as session:
+            for words in PROGRAMS:
+                answer = await session.respond(words)
+                assert await client.retrieve(answer.response_id or "") == answer
+            context = Context([user("first")])
+            first = await session.respond(context, store=False)
+            context.append(first.message, user("!ECHO"))
+            assert "first" in (await session.respond(context, store=False)).text
+            async with session.stream(LONG) as stream:
+                await anext(stream)
+            with anyio.fail_after(20):
+                while (await client.retrieve(stream.response_id or "")).status != "cancelled":
+                    await anyio.sleep(0.01)
+            # More than waits to be read, over a connection of its own.
+            assert (await session.respond("!COUNT 300")).text.endswith(" 300")
+        async with client.session() as session:
+            left = session.stream(LONG)
+            await anext(left)
+    # The client is gone, and with it the connection.
+
+
+@requirement("driver:sessions", "driver:in-process")
+async def test_what_an_application_does_to_a_session_is_told() -> None:
+    async def refuses(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "websocket.http.response.start", "status": 401, "headers": []})
+        await send({"type": "websocket.http.response.body", "body": b'{"error": {"message": "no key"}}'})
+
+    async def closes(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "websocket.close", "code": 1000})
+
+    async def leaves(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "websocket.accept"})
+        await receive()
+        await receive()
+        await send({"type": "websocket.close"})
+
+    async def breaks(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "websocket.accept"})
+        raise RuntimeError("inside")
+
+    async def stalls(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "websocket.accept"})
+        while (await receive())["type"] != "websocket.disconnect":
+            pass
+
+    limits = Limits(silence=0.2, max_retries=0)
+    for application, kind in (
+        (refuses, EndpointError),
+        (closes, EndpointError),
+        (leaves, TransportError),
+        (breaks, TransportError),
+        (stalls, TransportError),
+    ):
+        client = AsyncClient("http://host/v1", provider="antiphon", app=application, limits=limits)
+        async with client, client.session() as session:
+            with pytest.raises(kind):
+                await session.respond("hi", model="m")

@@ -292,8 +292,8 @@ class AsyncClient:
             repair_json=repair_json,
         )
         self._own = http is None
-        transport = ApplicationTransport(app) if app is not None else None
-        self._http = http or httpx2.AsyncClient(timeout=self._endpoint.timeout, transport=transport)
+        self._application = ApplicationTransport(app) if app is not None else None
+        self._http = http or httpx2.AsyncClient(timeout=self._endpoint.timeout, transport=self._application)
 
     @property
     def profile(self) -> Profile:
@@ -319,7 +319,10 @@ class AsyncClient:
         """A WebSocket, for many answers one after the other."""
         endpoint = self._endpoint
         limits = endpoint.limits
-        return AsyncSession(endpoint.driver, endpoint.socket_request, self._http, limits.silence, limits.total)
+        opens = None if self._application is None else self._application.websocket
+        return AsyncSession(
+            endpoint.driver, endpoint.socket_request, self._http, limits.silence, limits.total, opens=opens
+        )
 
     async def start(self, context: Conversation, *, model: str | None = None, **options: Unpack[Options]) -> Response:
         """Begin an answer in the background, and give it as it stands; `wait` for its id gives the whole.

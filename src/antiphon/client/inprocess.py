@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias
+from typing import Final, Self
 
 import anyio
 import httpx2
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from antiphon.client.appsocket import Application, ApplicationSocket, Message
 from antiphon.client.errors import DriverError
+from antiphon.client.steps import Connect
 
 __all__ = ["Application", "ApplicationTransport"]
 
 _HELD: Final = 64
 """Pieces of a body that wait to be read; then the application waits."""
-
-_Message: TypeAlias = MutableMapping[str, Any]
-Application: TypeAlias = Callable[
-    [MutableMapping[str, Any], Callable[[], Awaitable[_Message]], Callable[[_Message], Awaitable[None]]],
-    Awaitable[None],
-]
 
 
 class ApplicationTransport(httpx2.AsyncBaseTransport):
@@ -56,15 +52,12 @@ class ApplicationTransport(httpx2.AsyncBaseTransport):
         """The application's answer, whose body is read as the application sends it.
 
         Raises:
-            DriverError: the transport is not in use, or a WebSocket is asked for.
+            DriverError: the transport is not in use.
             httpx2.RemoteProtocolError: the application ended without an answer.
         """
-        if self._tasks is None:
-            raise DriverError("A client of an application is used with `async with`.")
-        if request.url.scheme in ("ws", "wss"):
-            raise DriverError("A session needs a server: an application in this process is asked over HTTP only.")
+        tasks = self._used()
         call = _Call(self._application, request, await request.aread(), self._calls)
-        self._tasks.start_soon(call.run)
+        tasks.start_soon(call.run)
         try:
             await call.begun.wait()
         except BaseException:
@@ -74,6 +67,27 @@ class ApplicationTransport(httpx2.AsyncBaseTransport):
             call.leave()
             raise httpx2.RemoteProtocolError("The application ended without an answer.", request=request)
         return httpx2.Response(call.start["status"], headers=call.start.get("headers", []), stream=_Body(call))
+
+    @asynccontextmanager
+    async def websocket(self, step: Connect) -> AsyncGenerator[ApplicationSocket]:
+        """A WebSocket to the application while the block runs.
+
+        Raises:
+            DriverError: the transport is not in use.
+            httpx2.websockets.WebSocketUpgradeError: the application does not take the connection.
+        """
+        socket = ApplicationSocket(self._application, step.url, step.headers)
+        self._used().start_soon(socket.run)
+        try:
+            await socket.begin()
+            yield socket
+        finally:
+            socket.leave()
+
+    def _used(self) -> TaskGroup:
+        if self._tasks is None:
+            raise DriverError("A client of an application is used with `async with`.")
+        return self._tasks
 
 
 class _Call:
@@ -87,7 +101,7 @@ class _Call:
         self._body: bytes | None = body
         self._write: MemoryObjectSendStream[bytes]
         self._write, self.read = anyio.create_memory_object_stream[bytes](_HELD)
-        self.start: _Message | None = None
+        self.start: Message | None = None
         self.begun = anyio.Event()
         self.left = anyio.Event()
         self.failed = False
@@ -123,14 +137,14 @@ class _Call:
         self.left.set()
         self.read.close()
 
-    async def _receive(self) -> _Message:
+    async def _receive(self) -> Message:
         body, self._body = self._body, None
         if body is not None:
             return {"type": "http.request", "body": body, "more_body": False}
         await self.left.wait()
         return {"type": "http.disconnect"}
 
-    async def _send(self, message: _Message) -> None:
+    async def _send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.start = message
             self.begun.set()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import AbstractAsyncContextManager, ExitStack, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias, Unpack
 
 import anyio
 import httpx2
@@ -23,7 +23,7 @@ from antiphon.client.steps import Answer, Connect, Read, Send, Step
 from antiphon.client.streams import AsyncStream, Stream
 
 if TYPE_CHECKING:
-    from httpx2.websockets import AsyncWebSocketSession, WebSocketSession
+    from httpx2.websockets import WebSocketSession
 
 __all__ = ["AsyncSession", "Session"]
 
@@ -82,14 +82,31 @@ class _Socket:
         return Answer(200, {})
 
 
+class TextSocket(Protocol):
+    """An open WebSocket of texts."""
+
+    async def send_text(self, text: str, /) -> None:
+        """Send a message."""
+        ...
+
+    async def receive_text(self, seconds: float, /) -> str:
+        """The next message; a `TimeoutError` where none comes in that time."""
+        ...
+
+
+Opens: TypeAlias = Callable[[Connect], AbstractAsyncContextManager[TextSocket]]
+"""What opens a WebSocket."""
+
+
 class _AsyncSocket:
     """The socket of a session, asynchronous; a task of its own holds it open, so that any may close it."""
 
-    def __init__(self, client: httpx2.AsyncClient, silence: float) -> None:
+    def __init__(self, client: httpx2.AsyncClient, silence: float, opens: Opens | None) -> None:
         self._client = client
         self._silence = silence
+        self._opens = opens or self._over_http
         self.tasks: TaskGroup | None = None
-        self._socket: AsyncWebSocketSession | None = None
+        self._socket: TextSocket | None = None
         self._leave = anyio.Event()
         self._left = anyio.Event()
 
@@ -136,14 +153,11 @@ class _AsyncSocket:
             return Answer(error.response.status_code, dict(error.response.headers), body)
         return Answer(200, {})
 
-    async def _hold(
-        self, step: Connect, gone: type[Exception], *, task_status: TaskStatus[AsyncWebSocketSession]
-    ) -> None:
+    async def _hold(self, step: Connect, gone: type[Exception], *, task_status: TaskStatus[TextSocket]) -> None:
         leave, left = self._leave, self._left
         begun = False
         try:
-            opened = self._client.websocket(step.url, headers=step.headers, max_message_size_bytes=_MAX_MESSAGE)
-            async with opened as socket:
+            async with self._opens(step) as socket:
                 begun = True
                 task_status.started(socket)
                 await leave.wait()
@@ -153,6 +167,9 @@ class _AsyncSocket:
                 raise
         finally:
             left.set()
+
+    def _over_http(self, step: Connect) -> AbstractAsyncContextManager[TextSocket]:
+        return self._client.websocket(step.url, headers=step.headers, max_message_size_bytes=_MAX_MESSAGE)
 
 
 class _Lease:
@@ -238,13 +255,20 @@ class AsyncSession:
     """
 
     def __init__(
-        self, driver: Driver, make: MakeRequest, client: httpx2.AsyncClient, silence: float, total: float | None = None
+        self,
+        driver: Driver,
+        make: MakeRequest,
+        client: httpx2.AsyncClient,
+        silence: float,
+        total: float | None = None,
+        *,
+        opens: Opens | None = None,
     ) -> None:
         self._driver = driver
         self._total = total
         self._make = make
         self._client = client
-        self._socket = _AsyncSocket(client, silence)
+        self._socket = _AsyncSocket(client, silence, opens)
         self._state = SocketState()
 
     def stream(self, context: Conversation, *, model: str | None = None, **options: Unpack[Options]) -> AsyncStream:
