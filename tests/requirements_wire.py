@@ -84,6 +84,11 @@ MACHINE: tuple[Requirement, ...] = (
     R("machine:ids", "M26", "An item has one id for life: in its events, in the terminal object and in the store."),
     R("machine:indexes", "responses-api 6.1", "Output indexes are dense and follow the order of the items."),
     R("machine:nothing-lost", "issue 2", "All that an engine generates is in the output, under its own kind."),
+    R(
+        "machine:native",
+        "issue 5, section 2",
+        "Summaries, sealed thoughts, phases and citations of an engine stand where they belong, streamed and whole.",
+    ),
     R("machine:cut", "M24", "An early end closes what is open as incomplete, and only the last item."),
     R("machine:transitions", "issue 2", "An event that may not come where it comes is refused, by tables."),
     R("machine:parallel", "responses-api 6.4", "With parallel_tool_calls false a turn has at most one call."),

@@ -14,7 +14,7 @@ import msgspec
 
 from antiphon.errors import APIError
 from antiphon.machine.assembler import usage_of
-from antiphon.machine.deltas import Delta, Stop, TokenUsage
+from antiphon.machine.deltas import CUT_REASONS, Delta, Stop, TokenUsage
 from antiphon.protocol.chat_answer import AnswerHead, ChatUsage, chat_usage
 from antiphon.protocol.json import encode
 from antiphon.protocol.response import Usage
@@ -25,7 +25,7 @@ __all__ = ["Choices", "Rules"]
 Rules = Mapping[type, Callable[[Any, int, Any], None]]
 """What is done with each kind of delta, given the choices and the index of the turn."""
 
-_REASONS = {"length": "length", "content_filter": "content_filter"}
+_REASONS = dict.fromkeys(CUT_REASONS, "length") | {"content_filter": "content_filter"}
 
 
 class Choices(ABC):

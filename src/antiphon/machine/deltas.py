@@ -36,7 +36,7 @@ __all__ = [
     "ToolCallStart",
 ]
 
-CUT_REASONS: Final = frozenset({"length", "content_filter"})
+CUT_REASONS: Final = frozenset({"length", "content_filter", "context_window", "max_messages", "max_tool_calls"})
 """The reasons of a `Stop` that has cut a turn."""
 
 
@@ -143,11 +143,12 @@ class TokenUsage(Struct, frozen=True, gc=False):
     output_tokens: int
     cached_tokens: int = 0
     reasoning_tokens: int = 0
+    cache_write_tokens: int = 0
 
 
 class Stop(Struct, frozen=True, gc=False):
-    """The last delta of a turn. `reason` is `stop` (the model ended its turn), `length` (a limit cut it) or
-    `content_filter` (a filter did).
+    """The last delta of a turn. `reason` is `stop` (the model ended its turn), `length` (a limit cut it),
+    `content_filter` (a filter did), or the name of a limit that only an upstream has.
 
     `result` is what the text says in a form of its own, where a whole chat answer has one (M50).
     """

@@ -17,6 +17,7 @@ def added(first: TokenUsage, second: TokenUsage) -> TokenUsage:
         first.output_tokens + second.output_tokens,
         first.cached_tokens + second.cached_tokens,
         first.reasoning_tokens + second.reasoning_tokens,
+        first.cache_write_tokens + second.cache_write_tokens,
     )
 
 
@@ -25,7 +26,7 @@ def usage_of(stop: Stop) -> Usage:
     counted = stop.usage
     return Usage(
         input_tokens=counted.input_tokens,
-        input_tokens_details=InputTokensDetails(cached_tokens=counted.cached_tokens),
+        input_tokens_details=InputTokensDetails(counted.cached_tokens, counted.cache_write_tokens),
         output_tokens=counted.output_tokens,
         output_tokens_details=OutputTokensDetails(reasoning_tokens=counted.reasoning_tokens),
         total_tokens=counted.input_tokens + counted.output_tokens,

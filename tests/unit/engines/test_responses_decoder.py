@@ -143,7 +143,11 @@ def test_each_end_is_what_it_is():
 
     assert stopped(incomplete_details={"reason": "max_output_tokens"}) == Stop("length", USED)
     assert stopped(incomplete_details={"reason": "content_filter"}) == Stop("content_filter", USED)
+    assert stopped(incomplete_details={"reason": "max_tool_calls"}) == Stop("max_tool_calls", USED)
+    assert stopped(incomplete_details={"reason": "something else"}) == Stop("length", USED)
     assert stopped() == Stop("length", USED)
+    written = {**USAGE, "input_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 3}}
+    assert read(CREATED, text("A"), end(usage=written))[-1] == Stop("stop", TokenUsage(9, 7, 4, 2, 3))
     estimate = read(CREATED, text("A"), text("b"), end(usage=None))[-1]
     assert estimate == Stop("stop", TokenUsage(5, 2))
     half = added(0, type="function_call", call_id="c", name="f", arguments="")

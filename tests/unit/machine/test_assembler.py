@@ -6,7 +6,18 @@ import pytest
 from msgspec import UNSET
 
 from antiphon.machine.assembler import Assembler
-from antiphon.machine.deltas import ReasoningDelta, RefusalDelta, Stop, TextDelta, ToolCallDelta, ToolCallStart
+from antiphon.machine.deltas import (
+    AnnotationDelta,
+    MessageStart,
+    ReasoningDelta,
+    RefusalDelta,
+    Stop,
+    SummaryDelta,
+    TextDelta,
+    ThoughtEnd,
+    ToolCallDelta,
+    ToolCallStart,
+)
 from antiphon.machine.log import EventLog
 from antiphon.machine.transitions import IllegalTransitionError
 from antiphon.protocol import events as e
@@ -213,3 +224,46 @@ def test_created_and_in_progress_show_the_response_as_it_was_then():
         assert event.response.status == "in_progress"
         assert event.response.output == []
         assert event.response.usage is None
+
+
+@pytest.mark.requirement("machine:native")
+def test_summaries_seals_phases_and_citations_stand_where_they_belong():
+    program = [
+        ReasoningDelta("hm"),
+        SummaryDelta("a"),
+        SummaryDelta("b"),
+        SummaryDelta("c", begins=True),
+        ThoughtEnd("blob"),
+        SummaryDelta("d"),
+        MessageStart("commentary"),
+        TextDelta("x"),
+        AnnotationDelta({"type": "url_citation", "url": "u"}),
+        MessageStart(),
+        TextDelta("y"),
+    ]
+    log = run_program([program], "stop")
+    first, second, said, more = log.response.output
+    assert [part.text for part in first.content] == ["hm"]
+    assert [part.text for part in first.summary] == ["ab", "c"]
+    assert first.encrypted_content == "blob"
+    assert ([part.text for part in second.summary], second.encrypted_content) == (["d"], UNSET)
+    assert (said.phase, said.content[0].annotations) == ("commentary", [{"type": "url_citation", "url": "u"}])
+    assert (more.phase, more.content[0].text, more.content[0].annotations) == (UNSET, "y", [])
+    assert types(program)[3:17] == [
+        "content_part.added",
+        "reasoning_text.delta",
+        "reasoning_text.done",
+        "content_part.done",
+        "reasoning_summary_part.added",
+        "reasoning_summary_text.delta",
+        "reasoning_summary_text.delta",
+        "reasoning_summary_text.done",
+        "reasoning_summary_part.done",
+        "reasoning_summary_part.added",
+        "reasoning_summary_text.delta",
+        "reasoning_summary_text.done",
+        "reasoning_summary_part.done",
+        "output_item.done",
+    ]
+    whole = run_program([program], "stop", whole_parts=True)
+    assert encode(whole.response.output).count(b'"text":"ab"') == 1

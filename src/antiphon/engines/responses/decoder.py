@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 
 from antiphon.client.chunks import ArgumentsFragment, Chunk, ContentChunk, MetaChunk, ThinkingChunk, ToolCallChunk
@@ -29,6 +30,7 @@ from antiphon.engines.upstream.wire import FunctionPiece, TokenDetails, UsagePie
 from antiphon.engines.upstream.words import INVALID, told_words, upstream_fault
 from antiphon.errors import EngineError
 from antiphon.machine.deltas import (
+    CUT_REASONS,
     AnnotationDelta,
     Delta,
     MessageStart,
@@ -286,7 +288,11 @@ class ResponsesDecoder:
             raise EngineError("The upstream cancelled its answer.", code="upstream_error")
         self._tell_rest(response)
         self._tell(response.usage)
-        stop = Stop(_reason(response), self._usage.used())
+        used = self._usage.used()
+        written = response.usage.cache_creation_tokens
+        if written is not None and 0 < written <= used.input_tokens:
+            used = msgspec.structs.replace(used, cache_write_tokens=written)
+        stop = Stop(_reason(response), used)
         self._order.end(cut=stop.cut)
         self.done = True
         return self._order.taken([stop])
@@ -345,4 +351,5 @@ def _reason(response: Response) -> str:
     """Why the turn stopped: of its own, by a filter, or by some limit."""
     if response.status != "incomplete":
         return "stop"
-    return "content_filter" if response.raw_finish_reason == "content_filter" else "length"
+    reason = response.raw_finish_reason
+    return reason if reason in CUT_REASONS else "length"
