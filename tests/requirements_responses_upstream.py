@@ -41,6 +41,16 @@ RESPONSES_UPSTREAMS: tuple[Requirement, ...] = (
         "What an upstream ran itself is passed on whole, with ids of ours and its own kept, and so are citations.",
     ),
     R(
+        "responses-upstream:choice",
+        "issue 5, section 2",
+        "A tool choice that a tool of the upstream's may meet is for the upstream.",
+    ),
+    R(
+        "responses-upstream:history",
+        "issue 5, section 2",
+        "What an upstream ran is told to upstreams that take it, and to no other model.",
+    ),
+    R(
         "responses-upstream:thoughts",
         "driver.md S3, D5",
         "Summaries come as such, and sealed thoughts stay with what they are of.",

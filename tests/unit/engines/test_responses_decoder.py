@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from antiphon.engines.responses.decoder import Reading, ResponsesDecoder
+from antiphon.engines.responses.history import raw_item
 from antiphon.engines.upstream.client import UpstreamLostError
 from antiphon.errors import EngineError
 from antiphon.machine.deltas import (
@@ -25,6 +26,7 @@ from antiphon.machine.deltas import (
     ToolCallDelta,
     ToolCallStart,
 )
+from antiphon.protocol.items import RawItem
 from antiphon.protocol.parts import Logprob
 from antiphon.protocol.sse import ServerSentEvent
 
@@ -232,6 +234,11 @@ def test_what_the_upstream_ran_itself_is_passed_on_whole():
     cited, stop = AnnotationDelta(CITATION), Stop("stop", USED)
     assert read(*events, done(2, **whole), end()) == [shown, searched, TextDelta("A"), cited, cited, stop]
     assert read(CREATED, text("A"), end(output=[SEARCH])) == [TextDelta("A"), searched, stop]
+    further = read(CREATED, done(0, **listed, upstream_id="mcpl_0"), end())[0]
+    assert further == RawItemDelta({**shown.body, "upstream_id": "mcpl_1 mcpl_0"})
+    body = {"id": "mcpl_ours", **further.body}
+    back = raw_item(RawItem("mcp_list_tools", "mcpl_ours", body), {})
+    assert back == {**listed, "upstream_id": "mcpl_0"}
 
 
 @pytest.mark.requirement("responses-upstream:thoughts")

@@ -111,3 +111,28 @@ def test_what_is_forced_is_forced_once_and_a_limit_stays():
     assert after_first_turn(NamedToolChoice("tool_search", None, {})) == "auto"
     entries = [{"type": "function", "name": "f"}]
     assert after_first_turn(AllowedTools("required", entries)) == AllowedTools("auto", entries)
+
+
+@pytest.mark.requirement("responses-upstream:choice")
+def test_a_choice_that_a_tool_of_the_upstream_may_meet_is_for_the_upstream():
+    box = toolbox(TOOLS)
+    names = ("f", "g", "c")
+
+    def hosted(choice):
+        tools, resolved = resolve_choice(box, choice, hosted=True)
+        assert tools == [F, G, C]
+        assert (resolved.mode, resolved.allowed) == ("auto", names)
+        return resolved.hosted
+
+    assert hosted("auto") is None
+    assert hosted("required") == "required"
+    assert hosted(NamedToolChoice("web_search", None, WEB)) == WEB
+    entries = [{"type": "function", "name": "g"}, {"type": "custom", "name": "c"}, WEB]
+    assert hosted(AllowedTools("required", entries)) == {"type": "allowed_tools", "mode": "required", "tools": entries}
+    assert resolve_choice(box, "none", hosted=True) == ([], ResolvedChoice("none", ()))
+    assert resolve_choice(box, FunctionChoice("g"), hosted=True) == ([G], ResolvedChoice("required", ("g",)))
+    assert resolve_choice(toolbox([WEB]), "required", hosted=True) == ([], ResolvedChoice("auto", (), "required"))
+    with pytest.raises(InvalidRequestError):
+        resolve_choice(box, NamedToolChoice("mcp", None, {"type": "mcp"}), hosted=True)
+    with pytest.raises(InvalidRequestError):
+        resolve_choice(box, NamedToolChoice("web_search", None, WEB))

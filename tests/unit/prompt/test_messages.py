@@ -369,3 +369,35 @@ def test_past_calls_have_the_names_that_stand_in_for_theirs():
     assert [each.name for each in told[0].tool_calls] == ["ns__go_2", "ns__go"]
     assert told[1:] == made[1:]
     assert renamed(made, {}) is made
+
+
+@pytest.mark.requirement("responses-upstream:history")
+def test_what_an_upstream_ran_is_told_to_nobody_else():
+    listed = {"id": "mcpl_1", "type": "mcp_list_tools", "server_label": "s", "tools": []}
+    search = {"id": "ws_1", "type": "web_search_call", "status": "completed"}
+    sealed = {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "blob"}
+    items = [
+        user("Hi"),
+        listed,
+        user("Well?"),
+        sealed,
+        search,
+        assistant("Found"),
+        user("More"),
+        sealed,
+        user("?"),
+        listed,
+    ]
+    parts = [convert(items)]
+    told = assemble(parts, None)
+    assert [(message.role, message.content) for message in told] == [
+        ("user", "Hi"), ("user", "Well?"), ("assistant", "Found"), ("user", "More"), ("user", "?")
+    ]  # fmt: skip
+    native = list(assemble(parts, None, hosted=True))
+    kinds = [[getattr(item, "type", "message") for item in message.items] for message in native]
+    assert [message.role for message in native] == [
+        "user", "assistant", "user", "assistant", "user", "user", "assistant"
+    ]  # fmt: skip
+    assert kinds[1] == kinds[6] == ["mcp_list_tools"]
+    assert len(kinds[3]) == 3
+    assert [*native[3].items][1].body == search

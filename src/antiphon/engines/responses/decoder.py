@@ -256,7 +256,8 @@ class ResponsesDecoder:
             body = plain({name: value for name, value in item.items() if name != "id"})
             identity = as_str(item.get("id"))
             if identity:
-                body[UPSTREAM_ID] = well_formed(identity)
+                further = body.get(UPSTREAM_ID)
+                body[UPSTREAM_ID] = f"{well_formed(identity)} {further}" if further else well_formed(identity)
             self._order.put(RawItemDelta(body, begins="status" in body))
 
     def _cite(self, event: dict[str, Any], part: dict[str, Any]) -> None:

@@ -15,7 +15,10 @@ from antiphon.protocol.parts import OutputText, Refusal
 __all__ = ["UPSTREAM_ID", "call_item", "known_ids", "native_items", "raw_item", "thought_item"]
 
 UPSTREAM_ID: Final = "upstream_id"
-"""The field of an item that an upstream ran in which its id there is kept: the item goes back under it."""
+"""The field of an item that an upstream ran in which its id there is kept: the item goes back under it.
+
+An upstream that has an upstream itself is sent its own: behind the space is what it says of the next one.
+"""
 
 
 _REFERENCE: Final = "approval_request_id"
@@ -65,7 +68,9 @@ def raw_item(item: RawItem, known: Mapping[str, str]) -> dict[str, Any]:
     body = dict(item.body)
     identity = body.pop(UPSTREAM_ID, None)
     if isinstance(identity, str):
-        body["id"] = identity
+        body["id"], _, further = identity.partition(" ")
+        if further:
+            body[UPSTREAM_ID] = further
     asked = body.get(_REFERENCE)
     if isinstance(asked, str):
         body[_REFERENCE] = known.get(asked, asked)
@@ -79,7 +84,7 @@ def known_ids(messages: Sequence[ChatMessage]) -> dict[str, str]:
         for item in message.items:
             identity: Any = item.body.get(UPSTREAM_ID) if isinstance(item, RawItem) else None
             if isinstance(identity, str) and item.id is not None:
-                found[item.id] = identity
+                found[item.id] = identity.partition(" ")[0]
     return found
 
 
