@@ -26,7 +26,7 @@ requirement = pytest.mark.requirement
 
 KEY = "0b7c7a5e-3c1f-4c5f-9c5e-1d2f3a4b5c6d"
 SLOW = "!SLOW 5\n!COUNT 30"
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 async def ask(api: InProcess, text: str, key: str = KEY, path: str = "/responses", **fields: Any) -> httpx2.Response:

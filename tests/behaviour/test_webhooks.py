@@ -25,7 +25,7 @@ from support.stores import OURS, Clock, begun, make_store
 
 SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef01234567").decode()
 QUICK = Schedule(first=0.01, poll=0.02, request=5.0)
-PATIENCE = 20.0
+PATIENCE = 60.0
 LATER = 10e9
 
 

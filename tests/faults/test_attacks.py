@@ -32,7 +32,7 @@ from support.tiny_gguf import CHATML, HERMES
 SECONDS = 2.0
 """What an attack may take."""
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds after which the client gives up."""
 
 LEAKS = re.compile(r"0x[0-9a-f]{8,}|Traceback|site-packages|\.py\b|/(?:home|usr|tmp|work|root)/", re.IGNORECASE)

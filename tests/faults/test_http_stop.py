@@ -52,7 +52,7 @@ def streaming(server: RunningServer, words: str) -> Iterator[tuple[httpx2.Client
             yield client, stream
 
 
-def stops_cleanly(server: RunningServer, seconds: float = 20) -> None:
+def stops_cleanly(server: RunningServer, seconds: float = 60) -> None:
     """Wait until the process has ended as it should."""
     assert server.process.wait(seconds) == 0
     wait_until(lambda: server.lines[-1] == "Stopped.\n")
@@ -145,7 +145,7 @@ class Background:
     def goes_on(self, client: httpx2.Client) -> None:
         """The next server has completed it: what was read before is the beginning of its log, byte for byte."""
         path = f"/responses/{self.id}"
-        wait_until(lambda: client.get(path).json()["status"] == "completed", 30)
+        wait_until(lambda: client.get(path).json()["status"] == "completed")
         ended = client.get(path).json()
         assert ended["output_text"] == self.text
         whole = Follower(str(client.base_url).rstrip("/"), "GET", f"{path}?stream=true")

@@ -20,7 +20,7 @@ from support.listening import Client, Listening, listening_app
 AT_ONCE = 40
 BACKGROUND = 2_000
 READERS = 500
-PATIENCE = 20.0
+PATIENCE = 90.0
 
 
 def held(service: Service) -> dict[str, int]:

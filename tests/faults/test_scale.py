@@ -18,14 +18,14 @@ def scale(tmp_path: Path, *arguments: str) -> dict[str, float]:
     """The best figures of a run, whose bounds must be kept, by their titles."""
     written = tmp_path / "figures.json"
     command = [sys.executable, "-m", "tests.scale", "--slack", SLACK, "--json", str(written), *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=170, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "All bounds are kept." in done.stdout
     return {figure["title"]: figure["best"] for figure in json.loads(written.read_text())["figures"]}
 
 
 @pytest.mark.requirement("scale:sqlite")
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_a_file_keeps_its_bounds(tmp_path: Path):
     figures = scale(tmp_path, "--responses", "800")
     assert 3_500 < figures["bytes of a response and its items"] < 4_500
@@ -33,7 +33,7 @@ def test_a_file_keeps_its_bounds(tmp_path: Path):
 
 
 @pytest.mark.requirement("scale:memory")
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_the_memory_store_keeps_its_bounds(tmp_path: Path):
     figures = scale(tmp_path, "--responses", "3000", "--store", "memory")
     assert figures["growth in the second half"] < 10

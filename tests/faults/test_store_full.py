@@ -53,7 +53,7 @@ class Full:
     def fill(self) -> None:
         """Fill the disk, to the last write that fits."""
         self._disk.fill(self.server.process.pid)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while self.post("!TEXT " + "much " * 1000).status_code == 200:
             assert time.monotonic() < deadline
 
@@ -182,7 +182,7 @@ def test_a_cancellation_on_a_full_disk_is_a_503_and_works_when_there_is_space(fu
     full.fill()
     began = time.monotonic()
     refused(full.client.post(f"/responses/{stream.id}/cancel"))
-    assert time.monotonic() - began < 12
+    assert time.monotonic() - began < 30
     seen = stream.quiet_for(QUIET)
     assert full.get(stream.id)["status"] == "in_progress"
     full.free()
@@ -207,14 +207,14 @@ def test_a_server_with_a_full_disk_stops_in_time_and_the_next_one_goes_on(kind: 
             full.fill()
             began = time.monotonic()
             full.server.process.send_signal(signal.SIGTERM)
-            assert full.server.process.wait(30) == 0
-            assert time.monotonic() - began < DRAIN + 8
+            assert full.server.process.wait(60) == 0
+            assert time.monotonic() - began < DRAIN + 20
             stream.end()
             assert stream.events[-1]["type"] != "response.completed"
             failed = broken.end()
             full.free()
         with serving(disk) as full:
-            wait_until(lambda: full.get(stream.id)["status"] == "completed", 20)
+            wait_until(lambda: full.get(stream.id)["status"] == "completed")
             assert full.get(stream.id)["output_text"] == TEXT
             whole = full.log(stream.id)
             assert whole[: len(stream.frames)] == stream.frames
@@ -245,7 +245,7 @@ def test_a_server_starts_over_a_full_disk_and_takes_up_what_was_left_when_there_
             wait_until(lambda: full.get(broken.id)["status"] == "failed")
             assert full.get(broken.id)["error"]["code"] == "server_restarted"
             for stream in streams:
-                wait_until(lambda stream=stream: full.get(stream.id)["status"] == "completed", 30)
+                wait_until(lambda stream=stream: full.get(stream.id)["status"] == "completed")
                 assert full.get(stream.id)["output_text"] == TEXT
                 assert full.log(stream.id)[: len(stream.frames)] == stream.frames
             full.check_file()

@@ -9,7 +9,7 @@ import msgspec
 
 __all__ = ["ManualExchange"]
 
-DEADLINE = 10.0
+DEADLINE = 60.0
 
 
 class ManualExchange:

@@ -13,7 +13,7 @@ from typing import Any
 __all__ = ["llama_server"]
 
 READY = "ready"
-STOP_SECONDS = 20.0
+STOP_SECONDS = 60.0
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 __all__ = ["RawConnection", "raw_connection"]
 
-DEADLINE = 30.0
+DEADLINE = 60.0
 
 
 class RawConnection:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 __all__ = ["Received", "Receiver", "receiver", "reply"]
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 @dataclass

@@ -17,7 +17,7 @@ __all__ = ["RunningServer", "running_server"]
 
 _STARTED = re.compile(r"answers at (http://\S+)")
 START_SECONDS = 60.0
-STOP_SECONDS = 20.0
+STOP_SECONDS = 60.0
 
 
 @dataclass
@@ -93,7 +93,7 @@ def _read(process: subprocess.Popen[str], lines: list[str], found: list[str], re
     ready.set()
 
 
-def wait_until(condition: object, seconds: float = 10.0) -> None:
+def wait_until(condition: object, seconds: float = 60.0) -> None:
     """Wait until a callable gives something true.
 
     Raises:

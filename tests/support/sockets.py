@@ -13,7 +13,7 @@ from antiphon.http.exchange import ClientDisconnectedError
 
 __all__ = ["ManualSocket", "manual_socket"]
 
-DEADLINE = 20.0
+DEADLINE = 60.0
 TERMINAL = {"response.completed", "response.incomplete", "response.failed"}
 
 

@@ -25,7 +25,7 @@ from support.inprocess import BASE_URL, InProcess
 __all__ = ["AWAY", "Faults", "Gate", "UnsteadyStore", "eventually", "frames_of", "served"]
 
 AWAY = UnavailableError("The store cannot be used now.", retry_after=1)
-PATIENCE = 20.0
+PATIENCE = 60.0
 OURS = Scope("default")
 
 Call = Callable[[], Awaitable[Any]]
