@@ -15,10 +15,13 @@ from pydantic import BaseModel
 
 from clients.conftest import KEY, Target
 from clients.strict import Recorder
-from support.fronted import upstream_table
+from support.fronted import own_model, upstream_table
 from support.server import RunningServer, running_server, wait_until
 
-pytestmark = pytest.mark.requirement("upstream:suites")
+pytestmark = [
+    pytest.mark.requirement("upstream:suites"),
+    own_model("it is a server in front of one, and not of one that is in front of another"),
+]
 
 WEATHER: Any = {
     "type": "function",
