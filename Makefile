@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup serve test heavy explore resume through-upstreams check bench bench-gateway faults scale codex dialects forced schemas templates florence ray instructor cluster node-packages docs lock clean
+.PHONY: setup serve test heavy explore resume through-upstreams check bench bench-gateway faults scale codex dialects forced schemas templates florence ray instructor cluster vllm node-packages docs lock clean
 
 setup: $(STAMP)
 	@$(BIN)/antiphon models pull smollm2 --quiet-if-present
@@ -105,7 +105,7 @@ $(FLORENCE)/.installed: pyproject.toml
 		|| { echo "make florence: torch could not be installed; it needs a package index that has it." >&2; exit 1; }
 	@touch $@
 
-# A Ray cluster of three nodes with two servers and two engines, and what happens when nodes are killed (3 minutes).
+# A Ray cluster of three nodes with two servers and two engines, and what happens when nodes are killed (5 minutes).
 RAY := $(VENV)/ray
 ray: $(RAY)/.installed
 	PYTHONPATH=tests timeout 600 $(RAY)/bin/python -m ray_cluster $(ARGS)
@@ -135,6 +135,16 @@ cluster: setup $(VENV)/cluster/.installed
 $(VENV)/cluster/.installed: tests/cluster/requirements.txt
 	$(PYTHON) -m venv $(VENV)/cluster
 	$(VENV)/cluster/bin/python -m pip install --quiet --disable-pip-version-check -r tests/cluster/requirements.txt
+	@touch $@
+
+# Two real vLLM servers on the processor as upstreams, in an environment of their own (3 GB; about 5 minutes).
+vllm: setup $(VENV)/vllm/.installed
+	timeout 1800 $(BIN)/python -m tests.vllm $(ARGS)
+
+$(VENV)/vllm/.installed: tests/vllm/install.py
+	$(PYTHON) -m venv $(VENV)/vllm
+	$(VENV)/vllm/bin/python tests/vllm/install.py \
+		|| { echo "make vllm: vLLM could not be installed; it needs a package index that has torch for processors." >&2; exit 1; }
 	@touch $@
 
 # What the tests of JavaScript clients need; without them those tests are skipped.
