@@ -247,3 +247,65 @@ async def test_what_cannot_be_connected_to_says_why():
             await other.close()
         with pytest.raises(ValueError, match="printable"):
             await wires.ask("GET", "/", headers={"x-session": "a\r\nx-other: b"})
+
+
+async def _gone(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Reads the request, and ends the connection as one does that had waited too long."""
+    writer.close()
+
+
+@pytest.mark.requirement("upstream:pool")
+async def test_a_request_that_met_the_end_of_a_connection_that_had_served_is_sent_once_more():
+    async with _wired(OK, OK, _gone, OK) as (wires, server):
+        held = [await wires.ask("POST", "/path", b"{}") for _ in range(2)]
+        for answer in held:
+            await answer.read()
+            answer.leave()
+        assert await _got(wires) == b"ok"
+        # Nor is the other one trusted that had waited even longer.
+        assert server.connections == 3
+        assert len(server.asked) == 4
+
+
+@pytest.mark.requirement("upstream:pool")
+@pytest.mark.parametrize(
+    "answers", [[_gone], [OK, _gone, _gone]], ids=["a new connection", "the connection after the one that had served"]
+)
+async def test_no_request_is_sent_once_more_where_a_new_connection_ends(answers: list[bytes | Served]):
+    async with _wired(*answers) as (wires, server):
+        for _ in range(answers.count(OK)):
+            assert await _got(wires) == b"ok"
+        with pytest.raises(BrokenError):
+            await _got(wires)
+        assert server.answers == []
+
+
+@pytest.mark.requirement("upstream:pool")
+async def test_a_request_whose_answer_had_begun_is_not_sent_once_more():
+    async def half(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(OK[:20])
+        await _gone(reader, writer)
+
+    async with _wired(OK, half) as (wires, server):
+        assert await _got(wires) == b"ok"
+        with pytest.raises(BrokenError):
+            await _got(wires)
+        assert len(server.asked) == 2
+
+
+@pytest.mark.requirement("upstream:pool")
+async def test_a_request_that_waits_when_all_is_closed_is_not_sent_once_more():
+    waits = asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        waits.set()
+        await reader.read()
+
+    async with _wired(OK, silent) as (wires, server):
+        assert await _got(wires) == b"ok"
+        asking = asyncio.create_task(_got(wires))
+        await waits.wait()
+        await wires.close()
+        with pytest.raises(BrokenError):
+            await asking
+        assert len(server.asked) == 2

@@ -4,6 +4,8 @@ Rule 1: a connection serves again only where its answer came to its end and noth
 Rule 2: an upstream may be silent for so long, while it is waited for and all that was sent to it is taken in.
 Rule 3: what nobody has read yet is bounded: beyond that, the upstream has to wait.
 Rule 4: what came before a fault is read before the fault is raised.
+Rule 5: an upstream may close a connection that has served while the next request is on its way; that request is sent
+once more.
 """
 
 from __future__ import annotations
@@ -63,6 +65,10 @@ class BrokenError(WireError):
     """The connection ended before the answer did."""
 
 
+class _StaleError(BrokenError):
+    """A connection that had served before ended before anything of the answer came."""
+
+
 class SilentError(WireError):
     """Nothing came for too long."""
 
@@ -120,15 +126,16 @@ class Wires:
         if not all(value.isascii() and value.isprintable() for value in headers.values()):
             raise ValueError("a header of a request is not printable ASCII")
         more = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-        wire = await self._wire()
         size = "" if body is None else f"content-length: {len(body)}\r\n"
         head = f"{method} {self._path}{path} HTTP/1.1\r\n{self._head}{more}{size}\r\n".encode("latin-1")
+        request = head if body is None else head + body
         try:
-            await wire.begin(head if body is None else head + body)
-        except BaseException:
-            wire.leave()
-            raise
-        return wire
+            return await self._begun(request)
+        except _StaleError:
+            # Those that have waited longer for their next use are no better.
+            for wire in list(self._free):
+                wire.close()
+        return await self._begun(request)
 
     async def close(self) -> None:
         """Close every connection; who reads from one gets an error."""
@@ -136,6 +143,15 @@ class Wires:
             wire.close()
         # A transport tells that it has closed a moment later.
         await asyncio.sleep(0)
+
+    async def _begun(self, request: bytes) -> Answer:
+        wire = await self._wire()
+        try:
+            await wire.begin(request)
+        except BaseException:
+            wire.leave()
+            raise
+        return wire
 
     async def _wire(self) -> Answer:
         while True:
@@ -229,7 +245,7 @@ class Answer(asyncio.Protocol):
         # A piece of the body, of which a stream has as many as it has events: no function of ours is called for one.
         self.on_body = self._chunks.append
         self._parser = httptools.HttpResponseParser(self)
-        self._unread = self._whole = 0
+        self._unread = self._whole = self._begun = 0
         self._fault: WireError | None = None
         self._lost = False
         # No exchange yet.
@@ -264,6 +280,7 @@ class Answer(asyncio.Protocol):
             WireError: there is none.
         """
         self._busy, self._left = True, False
+        self._begun += 1
         self._headed = self._ended = False
         self._head_size = self._unsent = 0
         self.status, self.headers = 0, {}
@@ -408,7 +425,8 @@ class Answer(asyncio.Protocol):
         if self._headed and not self._framed and exc is None and self._fault is None:
             # Where no length is given, this is the end.
             self._ended = True
-        self._fail(BrokenError())
+        stale = self._begun > 1 and not (self._headed or self._head_size)
+        self._fail(_StaleError() if stale else BrokenError())
 
     # What httptools calls
 
