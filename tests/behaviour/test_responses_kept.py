@@ -133,3 +133,21 @@ async def test_a_foreground_response_is_kept_nowhere():
         assert (await app.create("Hi", stream=False, background=False))["status"] == "completed"
     assert [exchange.body["store"] for exchange in fake.asked] == [False, False]
     assert "background" not in fake.asked[0].body
+
+
+@pytest.mark.requirement("responses-upstream:kept")
+async def test_what_may_not_be_stored_runs_in_the_foreground_there():
+    async def behave(exchange: Exchange) -> None:
+        if exchange.body["store"]:
+            await exchange.answer(400, {"error": {"message": "no responses of this account are stored"}})
+            return
+        await exchange.head()
+        await exchange.events(*numbered())
+
+    async with fake_upstream() as fake, serving(fake.url, upstream_model="m") as app:
+        fake.behave = behave
+        for store in (True, False):
+            begun = await app.create("Hi", background=True, store=store)
+            assert (await ended(app, begun["id"]))["output_text"] == "".join(WORDS)
+    assert [exchange.body["store"] for exchange in fake.asked] == [True, False, False]
+    assert ["background" in exchange.body for exchange in fake.asked] == [True, False, False]

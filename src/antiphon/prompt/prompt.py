@@ -155,7 +155,7 @@ class Prompt(Struct, frozen=True):
     chat template, before what follows from the effort, which is before `template_defaults`. `thinking_budget` are the
     tokens that thinking may take, -1 for as many as it likes and None for what the server says. `affinity` says which
     replica of the model it is best sent to. `hosted` is for the upstream that takes it.
-    `background` says that the turn goes on without its client.
+    `kept` says that the turn goes on without its client, and may be stored.
     """
 
     messages: Sequence[ChatMessage]
@@ -173,4 +173,4 @@ class Prompt(Struct, frozen=True):
     media: frozenset[str] = frozenset()
     affinity: Affinity = NOWHERE
     hosted: Hosted = NOTHING_HOSTED
-    background: bool = False
+    kept: bool = False

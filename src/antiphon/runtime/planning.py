@@ -69,7 +69,7 @@ def build_prompt(
         template_defaults={**engine.template_defaults, **_CONTEXTS.get(request.reasoning.context or "", {})},
         media=frozenset[str]().union(*(part.media for part in parts)),
         hosted=_hosted(request, box) if capabilities.hosted else NOTHING_HOSTED,
-        background=request.background,
+        kept=request.background and request.store,
     )
 
 

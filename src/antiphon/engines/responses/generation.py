@@ -67,7 +67,7 @@ class Upstream(Struct, frozen=True):
 def generated(turn: ResponsesTurn, upstream: Upstream) -> Deltas:
     """The deltas of a turn; closing the generator closes the connection. It raises what `checked` does."""
     profile = upstream.profile
-    keeps = profile.keeps and turn.prompt.background
+    keeps = profile.keeps and turn.prompt.kept
     headers = session_headers(turn.prompt, profile.trust)
 
     def ask(attempt: int) -> Deltas:
@@ -105,7 +105,8 @@ async def _kept(
             async with contextlib.aclosing(_read(question, decoder, upstream)) as stream:
                 async for deltas in stream:
                     failures = 0
-                    sampled.kept = (decoder.response_id or "").encode() or sampled.kept
+                    if "background" in body:
+                        sampled.kept = (decoder.response_id or "").encode() or sampled.kept
                     told = told or bool(deltas)
                     yield deltas
         except UpstreamLostError:
@@ -115,8 +116,11 @@ async def _kept(
             failures += 1
         except (UpstreamMissingError, UpstreamRefusedError):
             if question.body is not None:
-                raise
-            if told:
+                if "background" not in body:
+                    raise
+                # Not every account may have responses stored.
+                body = {**{name: value for name, value in body.items() if name != "background"}, "store": False}
+            elif told:
                 raise UpstreamLostError("The upstream has lost the response that it ran.") from None
             sampled.kept, decoder = b"", ResponsesDecoder(turn.reading)
         else:
