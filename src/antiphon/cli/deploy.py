@@ -28,7 +28,12 @@ _WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", 
 
 @click.group()
 def deploy() -> None:
-    """Write what runs this server on a cluster."""
+    """Write what runs this server on a cluster.
+
+    \b
+    Examples:
+      antiphon deploy ray --config antiphon.toml --out serve.yaml
+    """  # noqa: D301 - the escape is click's mark for lines to keep
 
 
 @deploy.command("ray")
