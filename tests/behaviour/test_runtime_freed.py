@@ -18,12 +18,18 @@ from support.inprocess import InProcess
 requirement = pytest.mark.requirement
 
 SAID = {"messages": [{"role": "user", "content": "hi"}]}
+LONGER = "!SLOW 20\n!COUNT 5"
+"""Takes so long that its client is watched, which may go away."""
+
 REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "whole": ("/v1/responses", {"input": "hi"}),
     "stream": ("/v1/responses", {"input": "hi", "stream": True}),
     "unstored": ("/v1/responses", {"input": "hi", "store": False}),
     "background": ("/v1/responses", {"input": "hi", "background": True}),
     "summary": ("/v1/responses", {"input": "!THINK a\n!TEXT b", "reasoning": {"summary": "auto"}}),
+    "watched": ("/v1/responses", {"input": LONGER}),
+    "watched stream": ("/v1/responses", {"input": LONGER, "stream": True}),
+    "watched chat": ("/v1/chat/completions", {"messages": [{"role": "user", "content": LONGER}]}),
     "refused": ("/v1/responses", {"input": "!HTTP_ERROR 500"}),
     "chat": ("/v1/chat/completions", SAID),
     "several": ("/v1/chat/completions", {**SAID, "n": 3, "stream": True}),

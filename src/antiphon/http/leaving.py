@@ -34,8 +34,10 @@ class ClientWatch:
     def stop(self) -> None:
         """Watch no longer."""
         self._timer.cancel()
-        if self._task is not None:
-            self._task.cancel()
+        # Not kept: how it was cancelled refers to this again.
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
 
     def _begin(self) -> None:
         self._task = asyncio.create_task(self._watch())
