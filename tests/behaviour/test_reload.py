@@ -108,6 +108,7 @@ async def test_what_has_not_changed_is_kept_and_heeds_its_new_terms():
     [
         (tables(ModelConfig(name="m", base_url="ftp://x")), "base_url"),
         (tables(SCRIPTED, ModelConfig(name="one", base_url="http://127.0.0.1:9/v1")), "named 'one'"),
+        (tables(SCRIPTED, msgspec.structs.replace(SCRIPTED, defaults={"top_p": 0.5})), "named 'one'"),
         (tables(SCRIPTED, alias=("x=none",)), "--alias"),
         (tables(SCRIPTED, default_model="none"), "--default-model"),
     ],
@@ -134,9 +135,9 @@ class Delay:
 class Delayed(ScriptedEngine):
     """A scripted model that starts so."""
 
-    def __init__(self, delay: Delay) -> None:
+    def __init__(self, delay: Delay, name: str) -> None:
         super().__init__(1000)
-        self.name = "new"
+        self.name = name
         self.delay = delay
 
     async def start(self) -> None:
@@ -156,7 +157,7 @@ class Delayed(ScriptedEngine):
 def delayed(monkeypatch: pytest.MonkeyPatch) -> Delay:
     """When models with a URL start."""
     delay = Delay()
-    monkeypatch.setattr("antiphon.engines.upstream.chat_engine", lambda config, on_event: Delayed(delay))
+    monkeypatch.setattr("antiphon.engines.upstream.chat_engine", lambda config, on_event: Delayed(delay, config.name))
     return delay
 
 
@@ -210,6 +211,67 @@ async def test_a_model_that_nobody_wants_any_more_is_not_waited_for(delayed: Del
     registry.reload(tables(SCRIPTED))
     await delayed.closed.wait()
     assert registry.names() == ["one"]
+    await registry.close()
+
+
+@pytest.mark.requirement("registry:reload")
+async def test_a_model_is_closed_once_its_start_has_let_go(delayed: Delay, monkeypatch: pytest.MonkeyPatch):
+    told: list[str] = []
+    ended = asyncio.Event()
+
+    async def start(_engine: Delayed) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            told.append("leaving")
+            await ended.wait()
+            told.append("left")
+
+    async def close(_engine: Delayed) -> None:
+        told.append("closed")
+        delayed.closed.set()
+
+    monkeypatch.setattr(Delayed, "start", start)
+    monkeypatch.setattr(Delayed, "close", close)
+    registry = build_registry(tables(SCRIPTED))
+    await registry.start()
+    registry.reload(tables(SCRIPTED, NEW))
+    await asyncio.sleep(0)
+    registry.reload(tables(SCRIPTED))
+    await wait_until_told(told, "leaving")
+    ended.set()
+    await delayed.closed.wait()
+    assert told == ["leaving", "left", "closed"]
+    await registry.close()
+
+
+async def wait_until_told(told: list[str], word: str) -> None:
+    """Return a few steps of the loop after that has been told."""
+    async with asyncio.timeout(10):
+        while word not in told:
+            await asyncio.sleep(0)
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.requirement("registry:reload", "registry:reload:drain")
+async def test_the_model_of_every_name_is_not_closed_before_the_next_one_has_started(delayed: Delay):
+    told = Told()
+    first = ModelConfig(name="first", base_url="http://127.0.0.1:9/v1", aliases=("*",))
+    delayed.let.set()
+    registry = build_registry(tables(first), told)
+    await registry.start()
+    old = registry.engines[0]
+    delayed.let.clear()
+    registry.reload(tables(msgspec.structs.replace(NEW, aliases=("*",))))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert registry.find("anything") is old
+    assert (registry.ready, delayed.closed.is_set()) == (True, False)
+    delayed.let.set()
+    await told.seen("first", "removed")
+    assert delayed.closed.is_set()
+    assert found(registry, "anything") == "new"
     await registry.close()
 
 

@@ -46,7 +46,8 @@ class Names(Struct):
 
     def models(self) -> list[Served]:
         """Every model that a name stands for, once."""
-        return list(dict.fromkeys((*self.listed.values(), *self.hidden.values())))
+        every = () if self.wildcard is None else (self.wildcard,)
+        return list(dict.fromkeys((*self.listed.values(), *self.hidden.values(), *every)))
 
     def find(self, name: str) -> Served | None:
         """The model of that name."""
@@ -243,15 +244,20 @@ class Registry:
         finally:
             self._starting.pop(model, None)
         if model in self._absent:
-            await model.close()
+            self._keep(model, model.close())
 
     def _abandon(self, model: Served) -> None:
         """End the start of a model that nobody wants any more."""
         task = self._starting.pop(model, None)
         if task is not None:
             task.cancel()
-            self._keep(model, model.close())
+            self._keep(model, self._close_after(task, model))
         self._absent.discard(model)
+
+    async def _close_after(self, start: asyncio.Task[None], model: Served) -> None:
+        """Close a model whose start has been cancelled, which may take a moment."""
+        await asyncio.wait({start})
+        await model.close()
 
     def _switch(self) -> None:
         """Show what is wanted, as far as it has started, and let what nothing names any more come to its end."""
@@ -324,8 +330,9 @@ def _names_of(
     for config in configured(settings):
         made = entry(config, settings, on_event, kept)
         model = made.model
+        twice = any(model is each.model for each in entries)
         for name in dict.fromkeys((model.name, config.path or model.name)):
-            if names.setdefault(name, model) is not model:
+            if twice or names.setdefault(name, model) is not model:
                 raise ConfigurationError(f"Two models are named '{name}': give one of them another 'name'.")
         entries.append(made)
         for alias in config.aliases:
