@@ -97,4 +97,10 @@ async def test_nothing_is_probed_once_it_is_closed(idle: Upstream):
     probes = idle.probes
     for _ in range(20):
         await asyncio.sleep(0)
+    idle.answers = False
+    # A turn that had begun before.
+    idle.health.failed()
+    for _ in range(20):
+        await asyncio.sleep(0)
     assert idle.probes == probes
+    assert idle.changes.empty()

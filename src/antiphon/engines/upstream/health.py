@@ -35,6 +35,7 @@ class Health:
         self._up = asyncio.Event()
         self._failures = 0
         self._recovery: asyncio.Task[None] | None = None
+        self._closed = False
 
     @property
     def up(self) -> bool:
@@ -43,8 +44,12 @@ class Health:
 
     async def begin(self) -> None:
         """Probe it once; where it does not answer, it is probed until it does. From now on it is watched."""
+        self._closed = False
         self._checks = asyncio.create_task(self._watch())
-        if await self._probe():
+        answers = await self._probe()
+        if self._closed:
+            return
+        if answers:
             self._up.set()
             return
         self._told(False)
@@ -66,11 +71,12 @@ class Health:
     def failed(self) -> None:
         """It could not be reached, or broke off."""
         self._failures += 1
-        if self._recovery is None or self._recovery.done():
+        if not self._closed and (self._recovery is None or self._recovery.done()):
             self._recovery = asyncio.create_task(self._doubt())
 
     async def close(self) -> None:
-        """Stop probing."""
+        """Stop probing; turns that end later are no reason to begin again."""
+        self._closed = True
         self._up.clear()
         tasks = [task for task in (self._checks, self._recovery) if task is not None]
         self._checks = self._recovery = None
@@ -91,7 +97,7 @@ class Health:
                 missed = 0
                 continue
             missed += 1
-            if missed == _MOST_FAILURES and (self._recovery is None or self._recovery.done()):
+            if missed >= _MOST_FAILURES and (self._recovery is None or self._recovery.done()):
                 missed = 0
                 self._recovery = asyncio.create_task(self._lose())
 
