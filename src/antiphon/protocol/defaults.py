@@ -93,7 +93,7 @@ def with_defaults(request: CreateResponse, defaults: Defaults) -> CreateResponse
     for name in _ABSENT_AS_UNSET:
         if name in request.unset and name not in given.unset:
             changes[name] = getattr(given, name)
-    if given.stop and not request.stop:
+    if given.stop and "stop" in request.unset:
         changes["stop"] = given.stop
     if named := given.samplers.named():
         changes["samplers"] = type(given.samplers)(**{**named, **request.samplers.named()})

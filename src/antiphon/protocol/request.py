@@ -250,7 +250,7 @@ def shared_values(body: SharedFields) -> dict[str, Any]:
     }
 
 
-_FILLED = ("presence_penalty", "frequency_penalty", "parallel_tool_calls", "truncation", "service_tier")
+_FILLED = ("presence_penalty", "frequency_penalty", "parallel_tool_calls", "truncation", "service_tier", "stop")
 _ALL_UNSET = frozenset(_FILLED)
 _filled: Callable[[SharedFields], tuple[Any, ...]] = attrgetter(*_FILLED)
 

@@ -148,6 +148,9 @@ def test_samplers_and_parts_are_filled_one_by_one():
     assert (request.reasoning.effort, request.reasoning.summary) == ("low", "auto")
     plain = decode_create_response(b"{}")
     assert NO_TERMS.applied(plain) is plain
+    stops = decode_defaults({"stop": ["END"]})
+    said = {b"{}": ["END"], b'{"stop": null}': ["END"], b'{"stop": []}': [], b'{"stop": "X"}': ["X"]}
+    assert {body: with_defaults(decode_create_response(body), stops).stop for body in said} == said
 
 
 @pytest.mark.requirement("registry:defaults:kept")
