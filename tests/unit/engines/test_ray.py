@@ -428,6 +428,25 @@ async def test_one_node_that_can_load_the_model_is_enough() -> None:
 
 
 @pytest.mark.requirement("ray:start")
+async def test_an_engine_whose_start_breaks_in_its_own_way_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("antiphon.engines.ray.engine._RETRY_SECONDS", 0.001)
+    counting = Counting()
+    started, faults = counting.start, [OSError("no memory"), EngineError("It broke.")]
+
+    async def start() -> None:
+        if faults:
+            raise faults.pop()
+        await started()
+
+    monkeypatch.setattr(counting, "start", start)
+    engine = engine_over(near(counting))
+    await engine.start()
+    assert await engine.wait_ready(5)
+    assert not faults
+    await engine.close()
+
+
+@pytest.mark.requirement("ray:start")
 async def test_a_cluster_without_room_ends_the_start() -> None:
     actor = near(Counting())
     actor.lost = True

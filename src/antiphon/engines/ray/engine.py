@@ -26,7 +26,7 @@ from antiphon.engines.ray.wire import (
     encode,
     encode_prompt,
 )
-from antiphon.errors import ConfigurationError, EngineUnavailableError
+from antiphon.errors import APIError, ConfigurationError, EngineUnavailableError
 from antiphon.machine.deltas import Delta, Stop
 from antiphon.prompt.prompt import Prompt, Sampling
 from antiphon.protocol.completions import RawPrompt
@@ -288,7 +288,7 @@ class RayEngine(Engine):
                 if str(error) != self._fault:
                     self._fault = str(error)
                     self._tell("load_failed", reason=self._fault)
-            except (EngineLostError, EngineUnavailableError, TimeoutError):
+            except (APIError, TimeoutError):
                 self._down()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(BEAT_SECONDS if self.ready else _RETRY_SECONDS):
