@@ -44,6 +44,16 @@ def uncollected() -> Iterator[None]:
     gc.enable()
 
 
+async def freed(before: set[int]) -> None:
+    """Wait until no run is left but those of before."""
+    async with asyncio.timeout(60):
+        while left := [
+            found for found in gc.get_objects() if isinstance(found, Run | CompletionRun) and id(found) not in before
+        ]:
+            del left
+            await asyncio.sleep(0.01)
+
+
 @requirement("runs:freed")
 @pytest.mark.usefixtures("uncollected")
 @pytest.mark.parametrize("name", REQUESTS)
@@ -51,10 +61,28 @@ async def test_nothing_refers_to_a_run_that_has_ended(api: InProcess, name: str)
     path, body = REQUESTS[name]
     before = {id(found) for found in gc.get_objects() if isinstance(found, Run | CompletionRun)}
     await ManualExchange(create_app(api.service), {"model": "scripted", **body}, path).finished()
+    await freed(before)
 
-    async with asyncio.timeout(60):
-        while left := [
-            found for found in gc.get_objects() if isinstance(found, Run | CompletionRun) and id(found) not in before
-        ]:
-            del left
-            await asyncio.sleep(0.01)
+
+LEFT: dict[str, tuple[str, dict[str, Any]]] = {
+    "response": ("/v1/responses", {"input": "!SLOW 5\n!COUNT 100000", "stream": True}),
+    "unstored": ("/v1/responses", {"input": "!SLOW 5\n!COUNT 100000", "stream": True, "store": False}),
+    "chat": (
+        "/v1/chat/completions",
+        {"messages": [{"role": "user", "content": "!SLOW 5\n!COUNT 100000"}], "stream": True},
+    ),
+}
+
+
+@requirement("runs:freed")
+@pytest.mark.usefixtures("uncollected")
+@pytest.mark.parametrize("name", LEFT)
+async def test_nothing_refers_to_a_run_that_was_left(api: InProcess, name: str) -> None:
+    path, body = LEFT[name]
+    before = {id(found) for found in gc.get_objects() if isinstance(found, Run | CompletionRun)}
+    exchange = ManualExchange(create_app(api.service), {"model": "scripted", **body}, path)
+    for _ in range(5):
+        await exchange.next()
+    exchange.leave()
+    await exchange.finished()
+    await freed(before)
