@@ -433,7 +433,7 @@ def _from_file(path: Path) -> dict[str, Any]:
             values = tomllib.load(file)
     except OSError as error:
         raise ConfigurationError(f"The configuration file {path} cannot be read: {error.strerror}.") from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"The configuration file {path} is not TOML: {error}.") from None
     known = {field.name for field in FIELDS}
     for key in values:

@@ -200,12 +200,13 @@ def test_a_value_that_cannot_be_used_names_its_setting(environment: dict[str, st
     [
         ('model = "scripted"\nprot = 1\n', "unknown key 'prot'"),
         ("model = ", "is not TOML"),
+        ('model = "\udcff"\n', "is not TOML"),
         ('[[models]]\npath = "a.gguf"\nnaem = "a"\n', "naem"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_named_with_its_fault(tmp_path: Path, text: str, words: str) -> None:
     file = tmp_path / "antiphon.toml"
-    file.write_text(text)
+    file.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(ConfigurationError, match=words):
         load_settings(environment={}, config=file)
 
