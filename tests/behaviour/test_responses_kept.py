@@ -62,6 +62,22 @@ async def test_a_broken_connection_is_taken_up_after_its_last_event(monkeypatch:
     assert second.body is None
 
 
+@pytest.mark.requirement("responses-upstream:kept:break")
+async def test_an_upstream_that_brings_nothing_new_is_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(generation, "_PAUSE", 0.001)
+
+    async def behave(exchange: Exchange) -> None:
+        await exchange.head()
+        await exchange.events(*numbered()[:3])
+        exchange.abort()
+
+    async with fake_upstream() as fake, serving(fake.url, upstream_model="m") as app:
+        fake.behave = behave
+        begun = await app.create("Hi", background=True)
+        response = await ended(app, begun["id"])
+    assert (response["status"], response["error"]["code"]) == ("failed", "upstream_lost")
+
+
 @pytest.mark.requirement("responses-upstream:kept:lost")
 async def test_what_the_upstream_has_lost_is_run_again_or_failed(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(generation, "_PAUSE", 0.01)

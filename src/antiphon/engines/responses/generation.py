@@ -98,13 +98,14 @@ async def _kept(
     sampled, decoder = turn.sampled, ResponsesDecoder(turn.reading)
     told, failures = False, 0
     while True:
-        question = Question(body, headers)
+        question, last = Question(body, headers), decoder.last_sequence_number
         if sampled.kept:
-            question = Question(None, headers, _place(sampled.kept, decoder.last_sequence_number))
+            question = Question(None, headers, _place(sampled.kept, last))
         try:
             async with contextlib.aclosing(_read(question, decoder, upstream)) as stream:
                 async for deltas in stream:
-                    failures = 0
+                    # What is sent again, since it was not understood where to begin, is nothing new.
+                    failures = 0 if decoder.last_sequence_number != last else failures
                     if "background" in body:
                         sampled.kept = (decoder.response_id or "").encode() or sampled.kept
                     told = told or bool(deltas)
