@@ -253,6 +253,8 @@ def test_summaries_and_sealed_thoughts_are_kept_apart():
     rest = [TextDelta("A"), Stop("stop", USED)]
     assert read(*events, sealed=True) == [*first, ThoughtEnd("blob"), *rest]
     assert read(*events) == [*first, ThoughtEnd(), *rest]
+    half = done(0, type="reasoning", summary=[], status="incomplete")
+    assert read(CREATED, summed("a", 0), half, end("incomplete")) == [SummaryDelta("a"), Stop("length", USED)]
     alone = {"type": "reasoning", "summary": [], "encrypted_content": "blob", "status": "completed"}
     assert read(CREATED, sealed, text("A", 1), end(), sealed=True) == [RawItemDelta(alone), *rest]
     assert read(CREATED, sealed, text("A", 1), end()) == rest

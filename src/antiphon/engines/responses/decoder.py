@@ -246,6 +246,9 @@ class ResponsesDecoder:
         self._told[kind] = self._told.get(kind, 0) + 1
         if kind == "reasoning":
             sealed = (as_str(item.get("encrypted_content")) or "") if self._reading.sealed else ""
+            if self._thinking and item.get("status") == "incomplete":
+                # It ends with the turn, which is cut.
+                return
             if self._thinking:
                 self._order.put(ThoughtEnd(well_formed(sealed)))
             elif sealed:
