@@ -128,7 +128,7 @@ $(VENV)/instructor/.installed: tests/instructor_flows/requirements.txt
 	@touch $@
 
 # Replicas over PostgreSQL behind nginx and Caddy, with the files of deploy/, and what cannot run here rendered and
-# validated: the chart by Helm's library, units, rules. What is not installed is skipped and named (about 4 minutes).
+# validated: the chart by Helm's library, units, rules. What is not installed is skipped and named (2 to 4 minutes).
 cluster: setup $(VENV)/cluster/.installed
 	ANTIPHON_CLUSTER=1 timeout 1200 $(BIN)/python -m pytest tests/cluster $(ARGS)
 
