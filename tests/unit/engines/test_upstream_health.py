@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 
 import pytest
 
+from antiphon.engines.upstream.client import UpstreamTarget
+from antiphon.engines.upstream.engine import ChatEngine
 from antiphon.engines.upstream.health import Health
+from antiphon.engines.upstream.profiles import PROFILES
+from antiphon.prompt.prompt import ChatMessage, Prompt
 
 
 class Upstream:
@@ -104,3 +109,45 @@ async def test_nothing_is_probed_once_it_is_closed(idle: Upstream):
         await asyncio.sleep(0)
     assert idle.probes == probes
     assert idle.changes.empty()
+
+
+@pytest.mark.requirement("routing:health")
+async def test_an_upstream_that_answers_a_turn_is_there_though_it_answers_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("antiphon.engines.upstream.elsewhere._PROBE_SECONDS", 0.05)
+    free = asyncio.Event()
+    closed: list[asyncio.Future[None]] = []
+
+    async def one_at_a_time(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        closed.append(asyncio.ensure_future(writer.wait_closed()))
+        head = await reader.readuntil(b"\r\n\r\n")
+        if b"/models" not in head:
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+            while not free.is_set():
+                writer.write(b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n')
+                await asyncio.sleep(0.01)
+        await free.wait()
+        writer.close()
+
+    server = await asyncio.start_server(one_at_a_time, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+    engine = ChatEngine("far", UpstreamTarget(url), PROFILES["generic"])
+    await engine.start()
+    assert not engine.ready
+    turn = await engine.prepare(Prompt([ChatMessage("user", "Hi")]))
+
+    async def read() -> None:
+        async with aclosing(engine.generate(turn)) as stream:
+            async for _ in stream:
+                pass
+
+    reading = asyncio.create_task(read())
+    assert await engine.wait_ready(10)
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+    free.set()
+    await engine.close()
+    server.close()
+    await asyncio.gather(*closed, return_exceptions=True)
+    await asyncio.sleep(0)

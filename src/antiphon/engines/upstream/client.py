@@ -116,6 +116,10 @@ class UpstreamClient:
         """Close every connection."""
         await self._wires.close()
 
+    def answering(self, seconds: float) -> bool:
+        """Whether it goes on with an answer, of which something has come within that time."""
+        return self._wires.answering(seconds)
+
     async def models(self, seconds: float) -> Models | None:
         """What it says of its models; None where it does not answer within that time.
 

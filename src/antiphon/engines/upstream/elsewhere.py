@@ -121,7 +121,8 @@ class ElsewhereEngine(Engine):
         models = await self._client.models(_PROBE_SECONDS)
         if models is not None and self._context is None:
             self._context = _context_of(models, self._model)
-        return models is not None
+        # Some servers answer one request at a time, and there may be no connection left to ask over.
+        return models is not None or self._client.answering(_PROBE_SECONDS)
 
     def _changed(self, up: bool) -> None:
         if self._on_event is not None:

@@ -137,6 +137,11 @@ class Wires:
                 wire.close()
         return await self._begun(request)
 
+    def answering(self, seconds: float) -> bool:
+        """Whether there is an answer that goes on, and of which something has come within that time."""
+        now = asyncio.get_running_loop().time()
+        return any(wire.answering(now, seconds) for wire in self._open)
+
     async def close(self) -> None:
         """Close every connection; who reads from one gets an error."""
         for wire in list(self._open):
@@ -267,6 +272,10 @@ class Answer(asyncio.Protocol):
     def usable(self) -> bool:
         """Whether another request can be sent on it."""
         return not (self._lost or self._busy or self._fault is not None or self._transport.is_closing())
+
+    def answering(self, now: float, seconds: float) -> bool:
+        """See `Wires.answering`."""
+        return self._headed and not (self._ended or self._left) and now - self._heard < seconds
 
     @property
     def content_type(self) -> str:
