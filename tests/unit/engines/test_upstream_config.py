@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from antiphon.engines.registry import build_registry
+from antiphon.engines.upstream.config import upstream_target
 from antiphon.engines.upstream.engine import UNKNOWN_CONTEXT, ChatEngine
 from antiphon.errors import ConfigurationError
 from antiphon.settings import ModelConfig, Settings
@@ -31,6 +32,20 @@ def test_a_table_with_a_url_is_a_model_by_its_names():
     assert engine.template_defaults == {"a": 1}
     assert not engine.ready
     assert built(upstream_model="org/m", base_url="https://llm.example").names() == ["org/m"]
+
+
+@pytest.mark.requirement("registry:azure")
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("api-version=2025-04-01-preview&a=%20b/c?d", "api-version=2025-04-01-preview&a=%20b/c?d"),
+        ("a=é b", "a=%C3%A9%20b"),
+        ("a=b\r\nhost: other", "a=b%0D%0Ahost:%20other"),
+    ],
+)
+def test_a_query_is_one_in_the_line_of_a_request(query: str, told: str):
+    config = ModelConfig(name="far", base_url=f"https://host/v1?{query}")
+    assert upstream_target(config, "far").query == told
 
 
 @pytest.mark.requirement("upstream:settings")

@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from yarl import URL
 
@@ -21,6 +22,9 @@ __all__ = ["chat_engine", "check_elsewhere", "upstream_target"]
 _MOST_KEY: Final = 8_192
 _THINKING: Final = ("tagged", "primed", "none")
 _MEDIA: Final = frozenset({"image", "audio"})
+_SAFE: Final = "/?%:@!$&'()*+,;=~"
+"""What stays as it is in the query of a URL."""
+
 _SECRETS: Final = frozenset({"key", "api-key", "api_key", "apikey", "token", "access_token", "sig", "subscription-key"})
 """Parameters of a URL that would be a key in the table."""
 
@@ -92,7 +96,7 @@ def _url(config: ModelConfig, place: str) -> tuple[str, str]:
         raise ConfigurationError(f"{place}: 'base_url' must be a URL such as http://127.0.0.1:8000/v1.")
     if not _SECRETS.isdisjoint(name.lower() for name in url.query):
         raise ConfigurationError(f"{place}: a key does not belong into 'base_url'; see 'api_key_env'.")
-    return text.rstrip("/"), query
+    return text.rstrip("/"), quote(query, safe=_SAFE)
 
 
 def _key(config: ModelConfig, place: str) -> str:
