@@ -130,6 +130,21 @@ async def test_a_client_that_leaves_before_its_whole_answer_stops_the_engine_too
     assert api.service.admission.running == 0
 
 
+@pytest.mark.requirement("leave:whole")
+async def test_a_request_whose_task_is_cancelled_ends_as_if_its_client_had_left(api: InProcess):
+    asked = exchange(api, "!SLOW 20\n!COUNT 5000")
+    while not api.service._runs:
+        await asyncio.sleep(0)
+    (run,) = api.service._runs.values()
+    while len(run.log.frames) < 4:
+        await asyncio.sleep(0)
+    asked.task.cancel()
+    await asyncio.wait({asked.task})
+    stored = (await api.client.get(f"/responses/{run.id}")).json()
+    assert stored["status"] == "cancelled"
+    assert api.service.admission.running == 0
+
+
 @pytest.mark.requirement("leave:replay")
 async def test_a_reader_that_leaves_a_replay_does_not_stop_the_response(api: InProcess):
     stream = exchange(api, "!SLOW 5\n!COUNT 40", stream=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable
 from typing import Protocol
 
 from antiphon.errors import APIError, EngineError
@@ -33,13 +34,15 @@ class Foreground(Protocol):
 async def answer(
     exchange: Exchange,
     run: Foreground,
-    task: asyncio.Task[None],
+    work: Awaitable[None],
     keep_alive_seconds: float,
     *,
     stream: bool,
     stays: bool = False,
 ) -> None:
-    """Send the whole answer, or its events; what runs in `task` ends when the client leaves, unless it `stays`.
+    """Send the whole answer, or its events; the work ends when the client leaves, unless it `stays`.
+
+    Work for a stream is a task.
 
     Raises:
         APIError: there is no whole answer, or no stream since nothing was generated.
@@ -51,7 +54,8 @@ async def answer(
             stream = not (isinstance(run.refused, EngineError) and run.refused.refused)
         if stream:
             await stream_live(exchange, run.live, keep_alive_seconds)
-        await asyncio.shield(task)
+        # A task of its own goes on when this one is cancelled.
+        await (asyncio.shield(work) if isinstance(work, asyncio.Task) else work)
     except BaseException:
         if not stays:
             run.leave()

@@ -44,8 +44,9 @@ class ResponsesRoutes:
         else:
             # A client with a key may lose its connection and come back for the same response.
             stays = run.plan.idempotency is not None
-            task = self._service.launch(run)
-            await answer(exchange, run, task, self._keep_alive, stream=run.plan.stream, stays=stays)
+            stream = run.plan.stream
+            work = self._service.launch(run) if stream or stays else self._service.carry_out(run)
+            await answer(exchange, run, work, self._keep_alive, stream=stream, stays=stays)
 
     async def _again(self, exchange: Exchange, earlier: Earlier) -> None:
         """The response of an earlier request with the same key."""

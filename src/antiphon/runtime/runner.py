@@ -80,6 +80,8 @@ class Run:
         self._hurry = asyncio.Event()
         self._generating = False
         self._task: asyncio.Task[None] | None = None
+        self.alone = True
+        """Whether it has a task of its own, which nobody cancels but who tells it why."""
         self.started = False
         """Whether `run` has been called."""
         self._stored_body: bytes | None = None
@@ -292,7 +294,9 @@ class Run:
                     await self._generation.run()
         except asyncio.CancelledError:
             if self._stopping is None:
-                raise
+                if self.alone:
+                    raise
+                self._stopping = CANCELLED
             if self._task is not None:
                 self._task.uncancel()
             self._end_stopped()

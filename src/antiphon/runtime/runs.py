@@ -65,7 +65,7 @@ class Runs:
         self._bells = Bells()
         self._stop = asyncio.Event()
         self._runs: dict[tuple[str, str], Run] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Future[None]] = set()
         self._upkeep = Upkeep(store, self.observer) if store is not None else None
         self._loaded = asyncio.Event()
         self._takeover = self._make_takeover(store) if store is not None else None
@@ -134,6 +134,22 @@ class Runs:
         task = asyncio.create_task(self._drive_foreground(run))
         self._keep_task(task)
         return task
+
+    async def carry_out(self, run: Run) -> None:
+        """Run a foreground response that `create` gave in the task of who waits for its end.
+
+        It needs no task of its own then, and ends as if its client had left where that task is cancelled.
+        """
+        if self._stop.is_set():
+            run.leave()
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._tasks.add(ended)
+        try:
+            run.alone = False
+            await self._drive_foreground(run)
+        finally:
+            ended.set_result(None)
+            self._tasks.discard(ended)
 
     def unanswered(self, scope: Scope, response_id: str) -> bool:
         """Whether the request for a response was answered with an error, and its idempotency key is not free yet."""

@@ -21,11 +21,16 @@ from tests.bench.gateway.upstream import asking
 
 __all__ = ["profile"]
 
+_LOOP: Final = "event loop, and what the kernel does for it"
 _STEPS: Final = (
     ("floor.py", "everything that is the floor's own"),
     ("antiphon/store/", "store: rows and statements"),
     ("antiphon/runtime/journal", "journal of a stream"),
+    ("antiphon/http/server", _LOOP),
+    ("antiphon/cli/", _LOOP),
+    ("antiphon/__main__", _LOOP),
     ("antiphon/engines/upstream/client", "upstream: client"),
+    ("antiphon/engines/upstream/wires", "upstream: client"),
     ("antiphon/engines/upstream/decoder", "upstream: events to deltas"),
     ("antiphon/engines/upstream/wire", "upstream: events to deltas"),
     ("antiphon/engines/upstream/calls", "upstream: events to deltas"),
@@ -50,7 +55,6 @@ _STEPS: Final = (
     ("/starlette/", "HTTP: starlette"),
     ("/uvicorn/", "HTTP: uvicorn"),
 )
-_LOOP: Final = "event loop, and what the kernel does for it"
 _THREADS: Final = "other threads: commit and fsync"
 
 
