@@ -222,6 +222,41 @@ async def test_it_is_ready_as_long_as_one_is():
     await engine.close()
 
 
+class Starting(Mortal):
+    """One that cannot be used, and cannot be closed either, or starts for ever; `seen` is what has ended."""
+
+    def __init__(self, fault: Exception | None, seen: list[str]) -> None:
+        super().__init__()
+        self.fault = fault
+        self.seen = seen
+
+    async def start(self) -> None:
+        if self.fault is not None:
+            raise self.fault
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.seen.append("start")
+
+    async def close(self) -> None:
+        if self.fault is not None:
+            raise self.fault
+        await asyncio.sleep(0.001)
+        self.seen.append("close")
+
+
+@pytest.mark.requirement("routing:ready")
+async def test_no_replica_starts_on_where_another_cannot_be_used():
+    seen: list[str] = []
+    engine = ReplicatedEngine("m", [Starting(None, seen), Starting(ConfigurationError("no model"), seen)])
+    with pytest.raises(ConfigurationError):
+        await engine.start()
+    assert seen == ["start"]
+    with pytest.raises(ConfigurationError):
+        await engine.close()
+    assert seen == ["start", "close"]
+
+
 @pytest.mark.requirement("routing:meet")
 async def test_it_does_what_all_of_them_do():
     engines = [Mortal(context=4096), Mortal(context=2048)]

@@ -123,7 +123,13 @@ class ReplicatedEngine(Engine):
         Raises:
             ConfigurationError: one of them cannot be used at all.
         """
-        await asyncio.gather(*(engine.start() for engine in self.engines))
+        starts = [asyncio.ensure_future(engine.start()) for engine in self.engines]
+        try:
+            await asyncio.gather(*starts)
+        finally:
+            for start in starts:
+                start.cancel()
+            await asyncio.gather(*starts, return_exceptions=True)
 
     def succeed(self, former: Engine) -> None:
         """Leave the histories of the former engine on the replicas that are here too."""
@@ -146,8 +152,10 @@ class ReplicatedEngine(Engine):
         return False
 
     async def close(self) -> None:
-        """Close all of them."""
-        await asyncio.gather(*(engine.close() for engine in self.engines))
+        """Close all of them, whatever becomes of one."""
+        for fault in await asyncio.gather(*(engine.close() for engine in self.engines), return_exceptions=True):
+            if fault is not None:
+                raise fault
 
     async def prepare(self, prompt: Prompt) -> PreparedTurn:
         """Prepare it where it is best generated; see `Engine.prepare` for what it raises."""
