@@ -2,8 +2,8 @@
 
 Run as a program it speaks the frames of `antiphon.engines.florence.child`, with nothing but the standard library. A
 word in a caption to be grounded makes it misbehave: `die`, `hang` (until it is cancelled), `garbage`, `endless` (a
-frame that is too long) and `fault=CODE`. Arguments: a file that it notes what it is asked in, and how it loads: `well`,
-`never`, `badly`, `wrongly` or `dead`.
+frame that is too long), `stray` (an answer to nothing, and no other) and `fault=CODE`. Arguments: a file that it notes
+what it is asked in, and how it loads: `well`, `never`, `badly`, `wrongly` or `dead`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,13 @@ GENERATED = {
 }
 """What is generated for a question; for a caption to be grounded it is `car`, with the box of an object, and `it`."""
 
-_SAID_INSTEAD = {"hang": b"", "garbage": b"\0\0\0\2no", "endless": b"\xff\xff\xff\xff"}
+_STRAY = b'{"id":[]}'
+_SAID_INSTEAD = {
+    "hang": b"",
+    "stray": len(_STRAY).to_bytes(4, "big") + _STRAY,
+    "garbage": b"\0\0\0\2no",
+    "endless": b"\xff\xff\xff\xff",
+}
 _CAPTION = "Locate the phrases in the caption: "
 _GROUNDED = "car<loc_0><loc_0><loc_499><loc_999>it<loc_0><loc_0><loc_499><loc_999>"
 

@@ -90,6 +90,15 @@ def test_words_with_half_a_pair_are_told_well_formed():
         of_response({"type": "response.failed", "response": {"error": {"message": f"no {HALF}"}}})
 
 
+@pytest.mark.requirement("responses-upstream:text")
+@pytest.mark.parametrize("kind", [[], {}, 7, True, None, ["response.completed"]])
+def test_an_event_of_no_type_says_nothing(kind: Any):
+    decoder = ResponsesDecoder(ResponseReading(5))
+    body = {"type": kind, "response": {}, "item": {"type": kind}, "output_index": 0, "delta": "Hi"}
+    assert decoder.feed(ServerSentEvent("message", json.dumps(body))) == []
+    assert isinstance(decoder.feed(ServerSentEvent("message", json.dumps(ended())))[-1], Stop)
+
+
 @pytest.mark.requirement("responses-upstream:text", "driver:loose")
 @pytest.mark.parametrize("place", [2**63, -(2**70), 1e300])
 def test_a_place_that_no_list_has_is_none(place: float):

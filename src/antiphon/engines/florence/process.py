@@ -161,7 +161,8 @@ class Child(supervisor.OneLife):
         try:
             while True:
                 answer = await self._frame()
-                waiting = self._waiting.get(answer.get("id", 0))
+                identity = answer.get("id")
+                waiting = self._waiting.get(identity) if isinstance(identity, int) else None
                 if waiting is not None and not waiting.done():
                     waiting.set_result(answer)
         except ChildDiedError as error:

@@ -137,7 +137,7 @@ class ResponsesDecoder:
 
     def _untold(self, event: dict[str, Any]) -> list[dict[str, Any]]:
         """The items of a last event that are of types of which no other event told, as events of their own."""
-        if event.get("type") not in _ENDS:
+        if as_str(event.get("type")) not in _ENDS:
             return []
         output = as_dicts(as_dict(event.get("response")).get("output"))
         return [
