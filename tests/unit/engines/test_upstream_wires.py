@@ -309,3 +309,26 @@ async def test_a_request_that_waits_when_all_is_closed_is_not_sent_once_more():
         with pytest.raises(BrokenError):
             await asking
         assert len(server.asked) == 2
+
+
+@pytest.mark.requirement("upstream:pool")
+async def test_a_connection_whose_request_was_not_taken_in_does_not_serve_again():
+    async def early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(writer)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(OK)
+
+    connections: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(early, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    wires = Wires(url, {}, most=4, connect_timeout=2.0, idle_timeout=2.0, kept=4.0)
+    for _ in range(2):
+        answer = await wires.ask("POST", "/", bytes(32 * 2**20))
+        assert await answer.read() == b"ok"
+        answer.leave()
+    assert len(connections) == 2
+    await wires.close()
+    server.close()
+    for writer in connections:
+        writer.transport.abort()
+    await asyncio.sleep(0)

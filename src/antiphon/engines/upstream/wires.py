@@ -385,6 +385,10 @@ class Answer(asyncio.Protocol):
         if self._lost or self._fault is not None or not self._framed or not self._keeps:
             self.close()
             return
+        if self._transport.get_write_buffer_size():
+            # It may never be read what the answer did not wait for.
+            self.close()
+            return
         self._busy = False
         self._heard = self._loop.time()
         self._wires.free(self)
