@@ -18,7 +18,7 @@ from antiphon.store.sqlite import SQLiteStore
 from support.listening import Client, Listening, listening_app
 
 AT_ONCE = 40
-BACKGROUND = 2_000
+BACKGROUND = 1_000
 READERS = 500
 PATIENCE = 90.0
 
