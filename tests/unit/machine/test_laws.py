@@ -220,11 +220,9 @@ def test_logprobs_are_there_only_when_asked_for_and_have_bytes_only_in_parts(pro
 def test_an_answer_in_whole_parts_is_the_same_with_one_delta_a_part_at_most(program, ending, logprobs):
     streamed = run_program(program, ending, logprobs=logprobs)
     whole = run_program(program, ending, logprobs=logprobs, whole_parts=True)
-    deltas = [event for event in events_of(whole.frames) if isinstance(event, DELTAS)]
-    places = [
-        (delta.output_index, getattr(delta, "content_index", 0) or getattr(delta, "command_index", 0))
-        for delta in deltas
-    ]
+    deltas = [event for event in events_of(whole.frames) if isinstance(event, DELTAS) and hasattr(event, "delta")]
+    indexes = ("content_index", "command_index", "summary_index")
+    places = [(delta.output_index, *(getattr(delta, index, None) for index in indexes)) for delta in deltas]
     assert len(places) == len(set(places))
     strip = re.compile(rb'"(?:id|call_id)":"[a-z]+_[0-9a-f]{44}"')
     assert strip.sub(b"", encode(whole.response)) == strip.sub(b"", encode(streamed.response))
