@@ -113,6 +113,13 @@ def prompt(text: str = "!TEXT one two three", **fields: Any) -> Prompt:
     return Prompt(messages=[ChatMessage("user", text)], **fields)
 
 
+def logged() -> list[Any]:
+    """The errors that the loop is told of, which it logs where nobody asks for them."""
+    told: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context.get("exception")))
+    return told
+
+
 async def collected(engine: Engine, turn: PreparedTurn) -> list[Delta]:
     async with aclosing(engine.generate(turn)) as stream:
         return [delta async for deltas in stream for delta in deltas]
@@ -430,6 +437,7 @@ async def test_one_node_that_can_load_the_model_is_enough() -> None:
 @pytest.mark.requirement("ray:start")
 async def test_an_engine_whose_start_breaks_in_its_own_way_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("antiphon.engines.ray.engine._RETRY_SECONDS", 0.001)
+    logged()
     counting = Counting()
     started, faults = counting.start, [OSError("no memory"), EngineError("It broke.")]
 
@@ -443,6 +451,23 @@ async def test_an_engine_whose_start_breaks_in_its_own_way_is_asked_again(monkey
     await engine.start()
     assert await engine.wait_ready(5)
     assert not faults
+    await engine.close()
+
+
+@pytest.mark.requirement("ray:start")
+async def test_an_error_that_nobody_expected_is_one_of_the_request_and_in_the_log_of_the_node() -> None:
+    told = logged()
+    counting = Counting()
+    engine = engine_over(near(counting))
+    await engine.start()
+    assert await engine.wait_ready(5)
+    counting.fault = ValueError("a secret")
+    with pytest.raises(EngineError) as raised:
+        await engine.prepare(prompt())
+    assert type(raised.value) is EngineError
+    assert "secret" not in raised.value.message
+    assert engine.ready
+    assert told == [counting.fault]
     await engine.close()
 
 

@@ -75,7 +75,7 @@ class EngineActor:
         fault = self._loading.exception()
         if fault is not None:
             self._loading, self._engine = None, self._make(self._options)
-            return refusal(fault if isinstance(fault, Exception) else EngineError("The engine was stopped."))
+            return _told(fault if isinstance(fault, Exception) else EngineError("The engine was stopped."))
         engine = self._engine
         return answer(Facts(engine.ready, engine.fingerprint, engine.capabilities))
 
@@ -90,16 +90,16 @@ class EngineActor:
         try:
             turn = await self._prepare(decode(asked, Asked))
             return answer(Prepared(turn.input_tokens, turn.constrained))
-        except AntiphonError as error:
-            return refusal(error)
+        except Exception as error:  # noqa: BLE001 - the engine is not lost for it
+            return _told(error)
 
     async def generate(self, asked: bytes) -> AsyncGenerator[bytes]:
         """The turn of `Asked`, as `Batch` after `Batch`; an error is the last of them."""
         request = decode(asked, Asked)
         try:
             turn = self._prepared.pop(request.turn, None) or await self._prepare(request, keep=False)
-        except AntiphonError as error:
-            yield refusal(error)
+        except Exception as error:  # noqa: BLE001 - the engine is not lost for it
+            yield _told(error)
             return
         turn = replace(turn, prompt=decode_prompt(request.prompt), sampled=request.sampled)
         running = _Running(request.turn, request.server, self._engine.generate(turn), turn.sampled)
@@ -121,22 +121,22 @@ class EngineActor:
         try:
             tokens = await self._engine.tokenize(text, add_special=add_special, parse_special=parse_special)
             return answer([(token.id, token.piece) for token in tokens])
-        except AntiphonError as error:
-            return refusal(error)
+        except Exception as error:  # noqa: BLE001 - the engine is not lost for it
+            return _told(error)
 
     async def detokenize(self, tokens: bytes) -> bytes:
         """The text of tokens."""
         try:
             return answer(await self._engine.detokenize(decode(tokens, list[int])))
-        except AntiphonError as error:
-            return refusal(error)
+        except Exception as error:  # noqa: BLE001 - the engine is not lost for it
+            return _told(error)
 
     async def forget_prefixes(self) -> bytes:
         """Drop what the engine keeps of prompts."""
         try:
             return answer(await self._engine.forget_prefixes())
-        except AntiphonError as error:
-            return refusal(error)
+        except Exception as error:  # noqa: BLE001 - the engine is not lost for it
+            return _told(error)
 
     async def working(self) -> int:
         """Turns that are generated now."""
@@ -217,7 +217,7 @@ class _Running:
         if kept:
             return answer(Batch(packed(kept), self._drawn()))
         fault, self._fault = self._fault, None
-        return None if fault is None else refusal(fault)
+        return None if fault is None else _told(fault)
 
     def stop(self) -> None:
         """Give the turn up; its slot is free at once."""
@@ -258,6 +258,13 @@ _SETTINGS: Final = (
     "load_timeout",
     "render_timeout",
 )
+
+
+def _told(error: Exception) -> bytes:
+    """An error, for the server; what is no error of a request is in the log of the node too."""
+    if not isinstance(error, AntiphonError):
+        asyncio.get_running_loop().call_exception_handler({"message": "An engine failed.", "exception": error})
+    return refusal(error)
 
 
 def _end_actor() -> None:
