@@ -19,6 +19,8 @@ def chat_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
 def _chat_message(message: ChatMessage) -> dict[str, Any]:
     content = message.content if isinstance(message.content, str) else list(message.content)
     body: dict[str, Any] = {"role": message.role, "content": content}
+    if not (message.reasoning or message.tool_calls or message.tool_call_id or message.name):
+        return body
     if message.reasoning:
         body["reasoning_content"] = message.reasoning
     if message.tool_calls:

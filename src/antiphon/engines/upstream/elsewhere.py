@@ -139,6 +139,11 @@ def _estimate(prompt: Prompt) -> int:
     """Tokens of a prompt, by its bytes; the upstream's template may add some."""
     tokens = 0
     for message in prompt.messages:
+        content = message.content
+        if isinstance(content, str) and not (message.reasoning or message.tool_calls):
+            # As most are, and a long history has many.
+            tokens += _MESSAGE_TOKENS + estimated_tokens(content)
+            continue
         tokens += _MESSAGE_TOKENS + estimated_tokens(message.text()) + estimated_tokens(message.reasoning)
         tokens += sum(estimated_tokens(call.name + call.arguments) for call in message.tool_calls)
         if not isinstance(message.content, str):

@@ -30,6 +30,9 @@ _OFF: Final = frozenset({"none", "off", "disabled", "false", "0"})
 _RETRY_TEMPERATURE: Final = 0.7
 """What a second attempt is drawn with at least: without chance it would be the first again."""
 
+_PLAIN: Final = 2
+"""Fields of a message that has but its role and its content."""
+
 _SCHEMA_NAME: Final = "answer"
 
 
@@ -135,6 +138,8 @@ def _messages(prompt: Prompt, profile: Profile) -> list[dict[str, Any]]:
         told = drop_past_thinking(told, OPEN_MARKER, CLOSE_MARKER)
     messages = chat_messages(told)
     for message in messages:
+        if len(message) == _PLAIN:
+            continue
         thought = message.pop("reasoning_content", None)
         if thought and profile.reasoning is not None:
             message[profile.reasoning] = thought
