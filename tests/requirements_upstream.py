@@ -22,6 +22,11 @@ UPSTREAMS: tuple[Requirement, ...] = (
     R("upstream:error", "issue 5, section 2", "An error in a stream that began with 200 is an error."),
     R("upstream:cuts", "faults B2 13", "Any cut of the bytes decodes to the same."),
     R("upstream:request", "issue 5, section 2", "A request holds what the client asked for, and nothing beside it."),
+    R(
+        "upstream:request:long",
+        "issue 5, must show 6",
+        "What was written of a history for one turn is sent again with the next, within bounds.",
+    ),
     R("upstream:request:history", "M14", "The history goes down with its thinking under the name that is read there."),
     R(
         "upstream:request:tools",

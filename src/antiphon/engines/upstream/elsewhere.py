@@ -13,6 +13,7 @@ from antiphon.engines.upstream.declared import check_declared
 from antiphon.engines.upstream.health import Health
 from antiphon.engines.upstream.usage import estimated_tokens
 from antiphon.engines.upstream.wire import Models
+from antiphon.engines.upstream.written import LONG, written
 from antiphon.errors import ContextOverflowError
 from antiphon.prompt.prompt import Prompt
 from antiphon.protocol.json import encode
@@ -138,11 +139,11 @@ def _context_of(models: Models, name: str) -> int | None:
 def _estimate(prompt: Prompt) -> int:
     """Tokens of a prompt, by its bytes; the upstream's template may add some."""
     tokens = 0
+    long = len(prompt.messages) >= LONG
     for message in prompt.messages:
-        content = message.content
-        if isinstance(content, str) and not (message.reasoning or message.tool_calls):
-            # As most are, and a long history has many.
-            tokens += _MESSAGE_TOKENS + estimated_tokens(content)
+        counted = written.tokens(message) if long else None
+        if counted is not None:
+            tokens += _MESSAGE_TOKENS + counted
             continue
         tokens += _MESSAGE_TOKENS + estimated_tokens(message.text()) + estimated_tokens(message.reasoning)
         tokens += sum(estimated_tokens(call.name + call.arguments) for call in message.tool_calls)

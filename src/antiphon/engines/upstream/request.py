@@ -6,6 +6,7 @@ the same history, so that the upstream's own cache of prefixes finds it again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any, Final
 
@@ -13,13 +14,14 @@ import msgspec
 
 from antiphon.engines.upstream.callform import asked_as_form
 from antiphon.engines.upstream.profiles import Profile
+from antiphon.engines.upstream.written import LONG, written
 from antiphon.machine.reasoning import CLOSE_MARKER, OPEN_MARKER
 from antiphon.prompt.arguments import custom_format
 from antiphon.prompt.chat_messages import chat_messages
 from antiphon.prompt.dialects.base import callable_tools, function_schema
 from antiphon.prompt.grammar import has_format
 from antiphon.prompt.instructions import instructed
-from antiphon.prompt.prompt import Prompt
+from antiphon.prompt.prompt import ChatMessage, Prompt
 from antiphon.prompt.thoughts import drop_past_thinking, keeps_past_thinking
 from antiphon.protocol.request import TextFormat
 from antiphon.protocol.tools import CustomTool, FunctionTool
@@ -132,10 +134,20 @@ def _promises(tool: FunctionTool | CustomTool, profile: Profile) -> bool:
     return tool.strict is True and not profile.strict
 
 
-def _messages(prompt: Prompt, profile: Profile) -> list[dict[str, Any]]:
+def _messages(prompt: Prompt, profile: Profile) -> list[Any]:
     told = prompt.messages
     if not keeps_past_thinking(prompt):
         told = drop_past_thinking(told, OPEN_MARKER, CLOSE_MARKER)
+    if len(told) < LONG:
+        return _told(told, profile)
+    messages: list[Any] = [written.json(message) for message in told]
+    for place, known in enumerate(messages):
+        if known is None:
+            messages[place] = _told([told[place]], profile)[0]
+    return messages
+
+
+def _told(told: Sequence[ChatMessage], profile: Profile) -> list[dict[str, Any]]:
     messages = chat_messages(told)
     for message in messages:
         if len(message) == _PLAIN:
