@@ -63,6 +63,26 @@ async def test_a_broken_connection_is_taken_up_after_its_last_event(monkeypatch:
 
 
 @pytest.mark.requirement("responses-upstream:kept:break")
+async def test_a_request_whose_answer_never_came_is_sent_again_under_its_key(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(generation, "_PAUSE", 0.01)
+
+    async def behave(exchange: Exchange) -> None:
+        if len(fake.asked) == 1:
+            exchange.abort()
+            return
+        await exchange.head()
+        await exchange.events(*numbered(), "[DONE]")
+
+    async with fake_upstream() as fake, serving(fake.url, upstream_model="m") as app:
+        fake.behave = behave
+        for _ in range(2):
+            begun = await app.create("Hi", background=True)
+            assert (await ended(app, begun["id"]))["output_text"] == "".join(WORDS)
+    first, second, third = (exchange.headers["idempotency-key"] for exchange in fake.asked)
+    assert first == second != third
+
+
+@pytest.mark.requirement("responses-upstream:kept:break")
 async def test_an_upstream_that_brings_nothing_new_is_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(generation, "_PAUSE", 0.001)
 

@@ -24,8 +24,8 @@ from antiphon.engines.llamacpp.client import ChildDiedError, ChildError, Client
 from antiphon.engines.llamacpp.diagnosis import without_paths
 from antiphon.engines.llamacpp.pool import Share, TokenPool
 from antiphon.engines.llamacpp.process import Supervisor
-from antiphon.engines.told import Told
 from antiphon.engines.llamacpp.turn import TurnReader
+from antiphon.engines.told import Told
 from antiphon.errors import EngineError, EngineUnavailableError
 from antiphon.machine.deltas import Delta, Stop, TextDelta
 from antiphon.machine.suppressor import Suppressor

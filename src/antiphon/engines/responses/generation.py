@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
@@ -78,7 +79,8 @@ def generated(turn: ResponsesTurn, upstream: Upstream) -> Deltas:
         def arrangement(prompt: Prompt) -> Deltas:
             body = request_body(prompt, profile, upstream.model, attempt=attempt, kept=keeps)
             if keeps:
-                return connected(upstream.health, lambda: _kept(body, headers, turn, upstream))
+                once = secrets.token_hex(16)
+                return connected(upstream.health, lambda: _kept(body, headers, once, turn, upstream))
             question = Question(body, headers)
             return connected(upstream.health, lambda: _read(question, ResponsesDecoder(turn.reading), upstream))
 
@@ -88,17 +90,18 @@ def generated(turn: ResponsesTurn, upstream: Upstream) -> Deltas:
 
 
 async def _kept(
-    body: Mapping[str, Any], headers: Mapping[str, str], turn: ResponsesTurn, upstream: Upstream
+    body: Mapping[str, Any], headers: Mapping[str, str], once: str, turn: ResponsesTurn, upstream: Upstream
 ) -> AsyncGenerator[Sequence[Delta]]:
     """The deltas of a response that the upstream keeps, over as many connections as it takes (ADR 11).
 
     One that an earlier life has begun is read from its start; one whose connection breaks is read on from its last
-    event. What the upstream has lost before anything was told of it here is run again.
+    event. What the upstream has lost before anything was told of it here is run again. `once` is the key by which an
+    upstream knows a request that it has had already, whose answer never came.
     """
     sampled, decoder = turn.sampled, ResponsesDecoder(turn.reading)
     told, failures = False, 0
     while True:
-        question, last = Question(body, headers), decoder.last_sequence_number
+        question, last = Question(body, {**headers, "idempotency-key": once}), decoder.last_sequence_number
         if sampled.kept:
             question = Question(None, headers, _place(sampled.kept, last))
         try:
@@ -123,7 +126,7 @@ async def _kept(
                 body = {**{name: value for name, value in body.items() if name != "background"}, "store": False}
             elif told:
                 raise UpstreamLostError("The upstream has lost the response that it ran.") from None
-            sampled.kept, decoder = b"", ResponsesDecoder(turn.reading)
+            sampled.kept, decoder, once = b"", ResponsesDecoder(turn.reading), secrets.token_hex(16)
         else:
             return
 
