@@ -122,12 +122,6 @@ API: tuple[Requirement, ...] = (
         "`json_object` only where the context has the word JSON.",
     ),
     R(
-        "api:upstreams",
-        "issue 5",
-        "Upstreams that speak Responses, several replicas of one with routing by prefix, and Ray.",
-        deferred="Chat-completions endpoints are served, each by one address.",
-    ),
-    R(
         "api:hosted-tools",
         "issue 6",
         "Hosted tools: file search, MCP, code, web.",
