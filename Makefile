@@ -31,9 +31,11 @@ heavy: setup
 		tests/faults/test_driver_cuts.py tests/faults/test_driver_killed.py \
 		tests/faults/test_replica_routing.py $(ARGS)
 
-# Every property over other random examples than those of the gate (about 10 minutes; each run tries others).
+# Every property over more and other random examples than those of the gate (up to an hour; each run tries others).
+# ANTIPHON_MORE_EXAMPLES says how many times as many.
 explore: setup
-	ANTIPHON_EXAMPLES=explore timeout 1800 $(BIN)/python -m pytest tests/unit tests/behaviour -m hypothesis $(ARGS)
+	ANTIPHON_EXAMPLES=explore timeout 3600 $(BIN)/python -m pytest --numprocesses $(WORKERS) --timeout 1200 \
+		tests/unit tests/behaviour -m hypothesis $(ARGS)
 
 check: setup
 	$(BIN)/ruff format --check .

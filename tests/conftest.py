@@ -37,12 +37,20 @@ hypothesis.settings.register_profile("antiphon", deadline=None, derandomize=True
 hypothesis.settings.register_profile("explore", deadline=None, max_examples=1000, print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("ANTIPHON_EXAMPLES", "antiphon"))
 
+EXPLORING = os.environ.get("ANTIPHON_EXAMPLES") == "explore"
+MORE = int(os.environ.get("ANTIPHON_MORE_EXAMPLES", "3"))
+"""How many times the examples that a test names for the gate are tried when others are looked for."""
+
 WAITING = "tests/faults/"
 """Where tests wait more than they work."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where files run beside each other, spread those whose tests wait: beside one of them, one that works runs."""
+    if EXPLORING:
+        tests = [getattr(item, "obj", None) for item in items]
+        for test in {getattr(test, "__func__", test) for test in tests}:
+            _explore(test)
     if not hasattr(config, "workerinput"):
         return
     files: dict[str, list[pytest.Item]] = {}
@@ -52,6 +60,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     working = [name for name in files if not name.startswith(WAITING)]
     places = {name: place / len(group) for group in (waiting, working) for place, name in enumerate(group)}
     items[:] = [item for name in sorted(files, key=lambda name: places[name]) for item in files[name]]
+
+
+def _explore(test: object) -> None:
+    """Have a property try more examples than it names."""
+    # Hypothesis has no other place for the settings of one test.
+    name = "_hypothesis_internal_use_settings"
+    named = getattr(test, name, None)
+    if named is not None and named.max_examples < hypothesis.settings().max_examples:
+        setattr(test, name, hypothesis.settings(named, max_examples=named.max_examples * MORE))
 
 
 @pytest.fixture
