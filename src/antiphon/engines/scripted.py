@@ -79,7 +79,7 @@ _ERRORS: dict[int, type[APIError]] = {
 }
 _DIRECTIVE = re.compile(r"^!([A-Z]+)(\d*)(?: (.*))?$")
 _WORD = re.compile(r"\S+\s*|\s+")
-_NO_TOKENS = (ToolCallStart, RawItemDelta, Stop)
+_TOKENS = (TextDelta, ReasoningDelta, RefusalDelta, ToolCallDelta)
 
 
 class _Fault(Struct, frozen=True):
@@ -202,7 +202,7 @@ class ScriptedEngine(Engine):
                 if burst:
                     yield burst
                 raise EngineError("The engine died." if piece.silent else "The scripted engine failed, as asked.")
-            if not isinstance(piece, _NO_TOKENS):
+            if isinstance(piece, _TOKENS):
                 if count == limit:
                     reason = "length"
                     break

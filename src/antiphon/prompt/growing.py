@@ -42,6 +42,11 @@ class Growing(_Told[T_co], Generic[T_co]):
         self._elements = list(elements)
         self._length = len(self._elements)
 
+    @property
+    def shared(self) -> list[T_co]:
+        """The list that it is the beginning of, to be read only."""
+        return self._elements
+
     def grown(self, *more: Iterable[T_co]) -> Growing[T_co]:
         """These elements and more after them."""
         elements = self._elements
@@ -78,6 +83,11 @@ class Chained(_Told[T_co], Generic[T_co]):
     def __init__(self, parts: Iterable[Sequence[T_co]]) -> None:
         self._parts = [part for part in parts if part]
         self._length = sum(map(len, self._parts))
+
+    @property
+    def parts(self) -> Sequence[Sequence[T_co]]:
+        """The sequences, without the empty ones."""
+        return self._parts
 
     def __len__(self) -> int:
         return self._length

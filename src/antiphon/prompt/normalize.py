@@ -20,13 +20,13 @@ __all__ = ["arrangements", "fold_system", "lead_with_system", "merge_same_role",
 _GAP = "\n\n"
 
 
-def arrangements(messages: Sequence[ChatMessage]) -> Iterator[list[ChatMessage]]:
+def arrangements(messages: Sequence[ChatMessage]) -> Iterator[Sequence[ChatMessage]]:
     """The conversation as it is, then each re-arrangement that differs from those before it, gentlest first.
 
     Each is made when it is asked for: most templates take the first.
     """
+    yield messages
     given = list(messages)
-    yield given
     tried = [given]
     for arrange in (list[ChatMessage], lead_with_system, fold_system):
         rung = merge_same_role(arrange(given))

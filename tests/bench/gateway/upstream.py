@@ -19,6 +19,9 @@ __all__ = ["asking"]
 
 _KNOB: Final = re.compile(rb"(deltas|pause|wait):(\d+);")
 _STREAMED: Final = re.compile(rb'"stream"\s*:\s*true')
+_ASKED: Final = 64
+"""Bytes in which all that `asking` says stands."""
+
 _DELTAS: Final = 16
 _TOGETHER: Final = 32
 """Words in one write of a stream without pauses."""
@@ -72,7 +75,7 @@ class _Connection(asyncio.Protocol):
         self._transport: Any = None
         self._answering: asyncio.Task[None] | None = None
         self._path = b""
-        self._body = b""
+        self._body = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -87,14 +90,16 @@ class _Connection(asyncio.Protocol):
             self._answering.cancel()
 
     def on_url(self, url: bytes) -> None:
-        self._path, self._body = url, b""
+        self._path, self._body = url, bytearray()
 
     def on_body(self, body: bytes) -> None:
         self._body += body
 
     def on_message_complete(self) -> None:
         if self._path.endswith(b"/chat/completions"):
-            knobs = {name: int(value) for name, value in _KNOB.findall(self._body)}
+            # The last ones are sought from behind, so that a long history costs this process nothing.
+            told = self._body.rfind(b"deltas:")
+            knobs = {name: int(value) for name, value in _KNOB.findall(self._body, max(told, 0), told + _ASKED)}
             answer = self._stream if _STREAMED.search(self._body) else self._whole
             self._answering = asyncio.ensure_future(
                 answer(knobs.get(b"deltas", _DELTAS), knobs.get(b"pause", 0) / 1000, knobs.get(b"wait", 0) / 1000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -9,8 +10,9 @@ import pytest
 
 from antiphon.engines.upstream.profiles import PROFILES
 from antiphon.engines.upstream.request import request_body
-from antiphon.engines.upstream.usage import estimated_tokens
+from antiphon.engines.upstream.usage import message_tokens
 from antiphon.engines.upstream.written import LONG, Written
+from antiphon.prompt.growing import Chained, Growing
 from antiphon.prompt.prompt import ChatMessage, Prompt, ToolCall
 from antiphon.protocol.json import encode
 
@@ -28,29 +30,47 @@ def history(count: int) -> list[ChatMessage]:
     return [kinds[number % len(kinds)](number) for number in range(count)]
 
 
-def sent(messages: list[ChatMessage], profile: str) -> list[dict[str, Any]]:
+def sent(messages: Sequence[ChatMessage], profile: str) -> list[dict[str, Any]]:
     return msgspec.json.decode(encode(request_body(Prompt(messages), PROFILES[profile], "m")))["messages"]
 
 
 @pytest.mark.requirement("upstream:request:long")
 @pytest.mark.parametrize("profile", PROFILES)
 def test_a_long_history_is_the_same_as_its_messages_one_by_one(profile: str) -> None:
-    messages = history(3 * LONG)
-    alone = [written for message in messages for written in sent([message], profile)]
-    assert sent(messages, profile) == alone
-    assert sent(messages, profile) == alone
-    assert encode(request_body(Prompt(messages), PROFILES[profile], "m")) == encode(
-        request_body(Prompt(list(messages)), PROFILES[profile], "m")
-    )
+    told = history(3 * LONG)
+    alone = [body for message in told for body in sent([message], profile)]
+    whole = Growing(told[:LONG])
+    for place in range(LONG, len(told)):
+        assert sent(Chained([told[:1], whole, told[place:]]), profile) == [*alone[:1], *alone]
+        whole = whole.grown([told[place]])
+    branch = Growing(told[:LONG]).grown(told[-1:])
+    assert sent(branch, profile) == [*alone[:LONG], alone[-1]]
+    shorter = Growing(told[:LONG])
+    assert len(shorter.grown(told[LONG:])) == len(told)
+    assert sent(shorter, profile) == alone[:LONG]
 
 
 @pytest.mark.requirement("upstream:request:long")
-def test_what_is_kept_is_bounded_and_stands_for_its_message_only() -> None:
-    kept = Written(most=2_000)
-    for number in range(100):
-        message = ChatMessage("user", f"Text {number}")
-        assert msgspec.json.decode(kept.json(message) or b"") == {"role": "user", "content": f"Text {number}"}
-        assert kept.tokens(message) == estimated_tokens(f"Text {number}")
-        assert len(kept._known) <= 6
-    assert kept.json(ChatMessage("tool", "x", tool_call_id="call_1")) is None
-    assert kept.tokens(ChatMessage("assistant", "x", reasoning="y")) is None
+def test_a_long_history_is_counted_as_its_messages_one_by_one() -> None:
+    told = history(2 * LONG)
+    kept = Written()
+    whole = Growing(told[:LONG])
+    for place in range(LONG, len(told)):
+        known = kept.of(whole)
+        assert known is not None
+        assert known.tokens == sum(map(message_tokens, told[:place]))
+        whole = whole.grown([told[place]])
+
+
+@pytest.mark.requirement("upstream:request:long")
+def test_what_is_kept_is_bounded_and_short_histories_are_not() -> None:
+    kept = Written(most=50_000)
+    for number in range(40):
+        messages = Growing(ChatMessage("user", f"Text {number} {place}") for place in range(2 * LONG))
+        known = kept.of(messages)
+        assert known is not None
+        assert msgspec.json.decode(known.json[-1]) == {"role": "user", "content": f"Text {number} {2 * LONG - 1}"}
+        assert kept._size == sum(entry.size for entry in kept._entries.values()) <= 50_000
+    assert len(kept._entries) < 40
+    assert kept.of(Growing(messages[: LONG - 1])) is None
+    assert kept.of(list(messages)) is None

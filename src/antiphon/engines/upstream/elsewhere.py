@@ -11,9 +11,9 @@ from antiphon.engines.checks.judge import Judge
 from antiphon.engines.upstream.client import UpstreamClient, UpstreamTarget
 from antiphon.engines.upstream.declared import check_declared
 from antiphon.engines.upstream.health import Health
-from antiphon.engines.upstream.usage import estimated_tokens
+from antiphon.engines.upstream.usage import message_tokens
 from antiphon.engines.upstream.wire import Models
-from antiphon.engines.upstream.written import LONG, written
+from antiphon.engines.upstream.written import parts_of, written
 from antiphon.errors import ContextOverflowError
 from antiphon.prompt.prompt import Prompt
 from antiphon.protocol.json import encode
@@ -24,8 +24,6 @@ UNKNOWN_CONTEXT: Final = 1_048_576
 """The context, in tokens, of a model of which nobody says it: so long that it is the upstream that refuses."""
 
 _PROBE_SECONDS: Final = 3.0
-_MESSAGE_TOKENS: Final = 4
-_MEDIA_TOKENS: Final = 1_000
 _FORMATS: Final = frozenset({"text", "json_object", "json_schema"})
 
 
@@ -139,15 +137,8 @@ def _context_of(models: Models, name: str) -> int | None:
 def _estimate(prompt: Prompt) -> int:
     """Tokens of a prompt, by its bytes; the upstream's template may add some."""
     tokens = 0
-    long = len(prompt.messages) >= LONG
-    for message in prompt.messages:
-        counted = written.tokens(message) if long else None
-        if counted is not None:
-            tokens += _MESSAGE_TOKENS + counted
-            continue
-        tokens += _MESSAGE_TOKENS + estimated_tokens(message.text()) + estimated_tokens(message.reasoning)
-        tokens += sum(estimated_tokens(call.name + call.arguments) for call in message.tool_calls)
-        if not isinstance(message.content, str):
-            tokens += _MEDIA_TOKENS * sum(part.get("type") != "text" for part in message.content)
+    for part in parts_of(prompt.messages):
+        known = written.of(part)
+        tokens += sum(map(message_tokens, part)) if known is None else known.tokens
     shown: list[Any] = list(prompt.tools)
     return tokens + (-(-len(encode(shown)) // 4) if shown else 0)

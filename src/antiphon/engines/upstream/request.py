@@ -14,7 +14,7 @@ import msgspec
 
 from antiphon.engines.upstream.callform import asked_as_form
 from antiphon.engines.upstream.profiles import Profile
-from antiphon.engines.upstream.written import LONG, written
+from antiphon.engines.upstream.written import parts_of, written
 from antiphon.machine.reasoning import CLOSE_MARKER, OPEN_MARKER
 from antiphon.prompt.arguments import custom_format
 from antiphon.prompt.chat_messages import chat_messages
@@ -138,12 +138,16 @@ def _messages(prompt: Prompt, profile: Profile) -> list[Any]:
     told = prompt.messages
     if not keeps_past_thinking(prompt):
         told = drop_past_thinking(told, OPEN_MARKER, CLOSE_MARKER)
-    if len(told) < LONG:
-        return _told(told, profile)
-    messages: list[Any] = [written.json(message) for message in told]
-    for place, known in enumerate(messages):
+    messages: list[Any] = []
+    for part in parts_of(told):
+        known = written.of(part)
         if known is None:
-            messages[place] = _told([told[place]], profile)[0]
+            messages += _told(part, profile)
+            continue
+        place = len(messages)
+        messages += known.json
+        for more in known.others:
+            messages[place + more] = _told([part[more]], profile)[0]
     return messages
 
 

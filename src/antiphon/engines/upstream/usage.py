@@ -11,10 +11,13 @@ from typing import Final
 
 from antiphon.engines.upstream.wire import Timings, UsagePiece
 from antiphon.machine.deltas import TokenUsage
+from antiphon.prompt.prompt import ChatMessage
 
-__all__ = ["UsageCount", "estimated_tokens"]
+__all__ = ["UsageCount", "estimated_tokens", "message_tokens"]
 
 _BYTES_A_TOKEN: Final = 4
+_MESSAGE_TOKENS: Final = 4
+_MEDIA_TOKENS: Final = 1_000
 _MOST_TOKENS: Final = 2**53 - 1
 """The greatest number that every reader of JSON takes as it stands."""
 
@@ -23,6 +26,15 @@ def estimated_tokens(text: str) -> int:
     """Tokens of a text, by its bytes."""
     size = len(text) if text.isascii() else len(text.encode(errors="replace"))
     return -(-size // _BYTES_A_TOKEN)
+
+
+def message_tokens(message: ChatMessage) -> int:
+    """Tokens of a message, by its bytes; media count for what they usually take."""
+    tokens = _MESSAGE_TOKENS + estimated_tokens(message.text()) + estimated_tokens(message.reasoning)
+    tokens += sum(estimated_tokens(call.name + call.arguments) for call in message.tool_calls)
+    if not isinstance(message.content, str):
+        tokens += _MEDIA_TOKENS * sum(part.get("type") != "text" for part in message.content)
+    return tokens
 
 
 class UsageCount:
