@@ -9,6 +9,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from hypothesis.internal.conjecture import providers
 
 from antiphon.engines.catalog import locate
 from antiphon.settings import load_settings
@@ -38,6 +39,9 @@ hypothesis.settings.register_profile("explore", deadline=None, max_examples=1000
 hypothesis.settings.load_profile(os.environ.get("ANTIPHON_EXAMPLES", "antiphon"))
 
 EXPLORING = os.environ.get("ANTIPHON_EXAMPLES") == "explore"
+if not EXPLORING:
+    # Else Hypothesis draws on the constants of all modules that happen to be loaded, which are others in each process.
+    providers._get_local_constants = lambda: providers._local_constants
 MORE = int(os.environ.get("ANTIPHON_MORE_EXAMPLES", "3"))
 """How many times the examples that a test names for the gate are tried when others are looked for."""
 

@@ -107,6 +107,12 @@ STORE: tuple[Requirement, ...] = (
         "architecture, law 4",
         "A write is on disk before it is acknowledged, and is there after reopening.",
     ),
+    R(
+        "store:sqlite:unflushed",
+        "ADR 13",
+        "The beginning of a foreground stream, and its batches, wait for no disk: they outlive a kill, and are flushed "
+        "with the next write.",
+    ),
     R("store:sqlite:kill", "architecture, law 4", "A killed process loses no write that was acknowledged."),
     R(
         "store:sqlite:interrupted",

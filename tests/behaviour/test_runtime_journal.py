@@ -27,7 +27,9 @@ async def begun(store: UnsteadyStore, frames: list[bytes], told: Callable[[int |
     """A journal of a response that runs in a store, with no event yet."""
     name = new_id("resp")
     await store.create_response(OURS, NewResponse(name, None, "in_progress", 1000, b"{}", ()))
-    return Journal(store, OURS, name, frames, fence=1, delay=0.001, durable=0, told=told, failed=lambda error: None)
+    return Journal(
+        store, OURS, name, frames, fence=1, delay=0.001, flush=True, durable=0, told=told, failed=lambda error: None
+    )
 
 
 def drawn(batches: list[EventBatch]) -> tuple[list[int], str, int]:

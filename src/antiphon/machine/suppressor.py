@@ -133,6 +133,7 @@ class Suppressor:
         self._annotated = 0
         self._calls = 0
         self._caught_up = False
+        self._announced: MessageStart | None = None
 
     @property
     def caught_up(self) -> bool:
@@ -148,8 +149,15 @@ class Suppressor:
         fresh: list[Routed] = []
         for delta in deltas:
             passed = delta if self._caught_up else self._compare(delta)
-            if passed is not None:
-                fresh.append(passed)
+            if passed is None:
+                continue
+            if self._announced is not None and _begins_message(passed):
+                # It was known before its message was, which is new.
+                fresh.append(self._announced)
+                self._announced = None
+            elif isinstance(passed, MessageStart):
+                self._announced = None
+            fresh.append(passed)
         return fresh
 
     def _compare(self, delta: Routed) -> Routed | None:
@@ -170,7 +178,9 @@ class Suppressor:
             raise _diverged("it ends before")
         if isinstance(delta, RawItemDelta):
             self._raw_item(delta)
-        elif not isinstance(delta, MessageStart):
+        elif isinstance(delta, MessageStart):
+            self._announced = delta
+        else:
             self._call(delta)
         return None
 
@@ -316,6 +326,8 @@ class Suppressor:
             raise _diverged(f"it has a {kind} where there was a {segment.kind}")
         self._next += 1
         self._current = segment
+        if kind in (TEXT, REFUSAL):
+            self._announced = None
         self._matched = self._annotated = 0
         self._summed.clear()
         return segment
@@ -337,6 +349,10 @@ class Suppressor:
     def _pass(self, delta: Routed) -> Routed:
         self._caught_up = True
         return delta
+
+
+def _begins_message(delta: Routed) -> bool:
+    return isinstance(delta, TextDelta | RefusalDelta) and bool(delta.text or getattr(delta, "logprobs", None))
 
 
 def _of_end(entries: list[Logprob] | None, length: int) -> list[Logprob] | None:

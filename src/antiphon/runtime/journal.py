@@ -98,7 +98,8 @@ class Journal:
 
     `durable` is how many events are in the store; `told` is called whenever it grows, and once with None when the
     store says that the run is not its owner any more. `failed` is called once for each time that the store is away.
-    `status` goes with the next batch. `sampled` may be exchanged for that of another turn.
+    `flush` says whether a batch must outlive the machine too. `status` goes with the next batch. `sampled` may be
+    exchanged for that of another turn.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class Journal:
         *,
         fence: int,
         delay: float,
+        flush: bool,
         durable: int,
         told: Callable[[int | None], None],
         failed: Callable[[Exception], None],
@@ -119,6 +121,7 @@ class Journal:
         self._id = response_id
         self._frames = frames
         self._delay = delay
+        self._flush = flush
         self._told: Callable[[int | None], None] = told
         self._failed: Callable[[Exception], None] = failed
         self._timer: asyncio.TimerHandle | None = None
@@ -225,7 +228,9 @@ class Journal:
         mark, status = _mark(self.sampled), self.status
         batch = batch_of(frames, self.durable, self._increment(mark))
         self._tried = batch, mark, self.sampled
-        kept = await self._store.append_events(self._scope, self._id, batch, fence=self.fence, status=status)
+        kept = await self._store.append_events(
+            self._scope, self._id, batch, fence=self.fence, status=status, flush=self._flush
+        )
         if not kept:
             self._tried = None
             self.lost = True

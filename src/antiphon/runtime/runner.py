@@ -127,6 +127,7 @@ class Run:
             self.log.frames,
             fence=1 if taken is None else taken.fence,
             delay=BACKGROUND_DELAY if plan.background else FOREGROUND_DELAY,
+            flush=plan.background,
             durable=0 if taken is None else len(self.log.frames),
             told=self._durable,
             failed=lambda error: self._observer.fault("events could not be stored yet", error),
@@ -163,7 +164,10 @@ class Run:
         self.log.open(queued=self.plan.background)
         if self.plan.store is not None and self.journal is not None:
             began = time.monotonic()
-            await self.plan.store.create_response(self.plan.scope, self._new_row(encode(self.plan.response)))
+            row = self._new_row(encode(self.plan.response))
+            # Others count on what is more than one client's stream, which a power cut ends in any case.
+            flush = self.plan.background or row.idempotency is not None or row.conversation_id is not None
+            await self.plan.store.create_response(self.plan.scope, row, flush=flush)
             self.journal.durable = len(self.log.frames)
             self._observer.store_commit(time.monotonic() - began)
         self.live.publish()

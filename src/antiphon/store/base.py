@@ -83,8 +83,10 @@ class ResponseStore(ABC):
     """Responses, their items and their events."""
 
     @abstractmethod
-    async def create_response(self, scope: Scope, response: NewResponse) -> None:
+    async def create_response(self, scope: Scope, response: NewResponse, *, flush: bool = True) -> None:
         """Begin a response, with fence 1; it is durable, and found by id, when this returns.
+
+        Without `flush` it need outlive this process only, until anything after it is flushed to the disk.
 
         Raises:
             ConflictError: there is one by that id; or `conversation_locked`, another response runs in its conversation;
@@ -101,9 +103,16 @@ class ResponseStore(ABC):
 
     @abstractmethod
     async def append_events(
-        self, scope: Scope, response_id: str, batch: EventBatch, *, fence: int = 1, status: str | None = None
+        self,
+        scope: Scope,
+        response_id: str,
+        batch: EventBatch,
+        *,
+        fence: int = 1,
+        status: str | None = None,
+        flush: bool = True,
     ) -> bool:
-        """Append a batch to a running response, and set its status where one is given.
+        """Append a batch to a running response, and set its status where one is given; `flush` as in `create_response`.
 
         False, and nothing is written, where the fence is not the row's, or the response is gone or has ended.
 

@@ -90,7 +90,7 @@ class MemoryStore(MemoryConversations, MemoryRegisters, MemoryFiles, Store):
 
     # Responses
 
-    async def create_response(self, scope: Scope, response: NewResponse) -> None:
+    async def create_response(self, scope: Scope, response: NewResponse, *, flush: bool = True) -> None:
         """Begin a response.
 
         Raises:
@@ -110,7 +110,14 @@ class MemoryStore(MemoryConversations, MemoryRegisters, MemoryFiles, Store):
         self._enforce_limits()
 
     async def append_events(
-        self, scope: Scope, response_id: str, batch: EventBatch, *, fence: int = 1, status: str | None = None
+        self,
+        scope: Scope,
+        response_id: str,
+        batch: EventBatch,
+        *,
+        fence: int = 1,
+        status: str | None = None,
+        flush: bool = True,
     ) -> bool:
         """Append a batch to a running response, and set its status where one is given.
 

@@ -44,7 +44,7 @@ _REFUSALS = {
 class PostgresResponses(PostgresLimits, ResponseStore):
     """Writes and reads responses, their items and their events."""
 
-    async def create_response(self, scope: Scope, response: NewResponse) -> None:
+    async def create_response(self, scope: Scope, response: NewResponse, *, flush: bool = True) -> None:
         """Begin a response.
 
         Raises:
@@ -63,7 +63,14 @@ class PostgresResponses(PostgresLimits, ResponseStore):
         await self._create(scope.tenant, response, finished)
 
     async def append_events(
-        self, scope: Scope, response_id: str, batch: EventBatch, *, fence: int = 1, status: str | None = None
+        self,
+        scope: Scope,
+        response_id: str,
+        batch: EventBatch,
+        *,
+        fence: int = 1,
+        status: str | None = None,
+        flush: bool = True,
     ) -> bool:
         """Append a batch to a running response, and set its status where one is given.
 

@@ -124,10 +124,10 @@ class SealedStore(SealedFiles, Store):
 
     # Responses
 
-    async def create_response(self, scope: Scope, response: NewResponse) -> None:
+    async def create_response(self, scope: Scope, response: NewResponse, *, flush: bool = True) -> None:
         """Begin a response."""
         key = await self._keys.make(scope.tenant)
-        await self.inner.create_response(scope, _seal_new(key, response))
+        await self.inner.create_response(scope, _seal_new(key, response), flush=flush)
 
     async def create_finished_response(self, scope: Scope, response: NewResponse, finished: FinishedResponse) -> None:
         """Begin and end a response in one transaction."""
@@ -135,12 +135,19 @@ class SealedStore(SealedFiles, Store):
         await self.inner.create_finished_response(scope, _seal_new(key, response), _seal_finished(key, finished))
 
     async def append_events(
-        self, scope: Scope, response_id: str, batch: EventBatch, *, fence: int = 1, status: str | None = None
+        self,
+        scope: Scope,
+        response_id: str,
+        batch: EventBatch,
+        *,
+        fence: int = 1,
+        status: str | None = None,
+        flush: bool = True,
     ) -> bool:
         """Append a batch to a running response, and set its status where one is given."""
         key = await self._keys.make(scope.tenant)
         sealed = _seal_batch(key, response_id, batch)
-        return await self.inner.append_events(scope, response_id, sealed, fence=fence, status=status)
+        return await self.inner.append_events(scope, response_id, sealed, fence=fence, status=status, flush=flush)
 
     async def finish_response(self, scope: Scope, finished: FinishedResponse) -> bool:
         """End a response, in one transaction."""

@@ -1,8 +1,8 @@
 """The store in one SQLite file: the default.
 
-WAL with `synchronous=FULL` and group commit. A method that writes returns when the write is on disk, and what is on
-disk is seen by every read that begins after. Reads run on the event loop's thread (`sqlite_core`), and so do small
-writes up to their commit (`sqlite_writer`).
+WAL with `synchronous=FULL` and group commit. A method that writes returns when the write is on disk, unless it need
+outlive the process only (ADR 13), and it is seen by every read that begins after. Reads run on the event loop's thread
+(`sqlite_core`), and so do small writes up to their commit (`sqlite_writer`).
 
 What is kept for a time counts by the wall clock, since it outlives the process: responses, event logs, conversations,
 idempotency records, and the next attempts at webhooks. A clock that is set forward makes them due early, and one that
@@ -73,7 +73,7 @@ class SQLiteStore(SQLiteConversations, SQLiteRegisters, Store):
         counts = (totals.responses, totals.items, totals.bytes, totals.conversations, files)
         return StoreStatus(str(self.path), True, *counts)
 
-    async def create_response(self, scope: Scope, response: NewResponse) -> None:
+    async def create_response(self, scope: Scope, response: NewResponse, *, flush: bool = True) -> None:
         """Begin a response.
 
         Raises:
@@ -82,7 +82,7 @@ class SQLiteStore(SQLiteConversations, SQLiteRegisters, Store):
         """
         rows = self._open().rows
         heavy = _begin_size(response) > LARGE
-        await self._write(lambda: rows.create(scope.tenant, response), heavy=heavy)
+        await self._write(lambda: rows.create(scope.tenant, response), heavy=heavy, flush=flush)
 
     async def create_finished_response(self, scope: Scope, response: NewResponse, finished: FinishedResponse) -> None:
         """Begin and end a response in one transaction.
@@ -96,7 +96,14 @@ class SQLiteStore(SQLiteConversations, SQLiteRegisters, Store):
         await self._write(lambda: rows.create(scope.tenant, response, finished), heavy=heavy)
 
     async def append_events(
-        self, scope: Scope, response_id: str, batch: EventBatch, *, fence: int = 1, status: str | None = None
+        self,
+        scope: Scope,
+        response_id: str,
+        batch: EventBatch,
+        *,
+        fence: int = 1,
+        status: str | None = None,
+        flush: bool = True,
     ) -> bool:
         """Append a batch to a running response, and set its status where one is given.
 
@@ -106,7 +113,9 @@ class SQLiteStore(SQLiteConversations, SQLiteRegisters, Store):
         """
         rows = self._open().rows
         heavy = len(batch.body) + len(batch.sampled) > LARGE
-        return await self._write(lambda: rows.append(scope.tenant, response_id, batch, fence, status), heavy=heavy)
+        return await self._write(
+            lambda: rows.append(scope.tenant, response_id, batch, fence, status), heavy=heavy, flush=flush
+        )
 
     async def finish_response(self, scope: Scope, finished: FinishedResponse) -> bool:
         """End a response; False where it has ended already, is gone, or has another fence.

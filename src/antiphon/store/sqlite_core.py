@@ -106,8 +106,8 @@ class SQLiteCore:
             raise store_closed()
         return self._opened
 
-    async def _write(self, job: Callable[[], T | APIError], *, heavy: bool = False) -> T:
-        return await self._open().writer.run(job, heavy=heavy)
+    async def _write(self, job: Callable[[], T | APIError], *, heavy: bool = False, flush: bool = True) -> T:
+        return await self._open().writer.run(job, heavy=heavy, flush=flush)
 
     def _read(self, query: str, parameters: dict[str, object]) -> list[Any]:
         try:

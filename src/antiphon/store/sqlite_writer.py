@@ -11,6 +11,9 @@ only itself, and the usual case pays for no savepoints. A job may therefore run 
 through the transaction. A job that finds out before it has written anything that it cannot be done returns its error
 instead of raising it, so that a caller who is refused costs the others nothing.
 
+What need outlive the process only is committed without waiting for the disk, on the event loop's thread, where nothing
+else is in its transaction (ADR 13). A commit that follows flushes it too, and writes the log back into the file.
+
 Another program's lock is waited for, each job for its own five seconds: a group that could not begin is refused those
 jobs whose time is over, and the others wait on with those that came meanwhile.
 """
@@ -40,6 +43,9 @@ _log = logging.getLogger(__name__)
 _MOST_JOBS = 128
 _BUSY_MILLISECONDS = 5000
 _AGAIN_SECONDS = 10.0
+_LOG_PAGES = 1_000
+"""Pages of the log that is written back, SQLite's own default."""
+
 _due: dict[str, float] = {}
 
 _REASONS = {
@@ -107,11 +113,12 @@ def _locked(error: Exception) -> bool:
 class _Waiting:
     """A job, and the caller who awaits its outcome; `until` is how long it waits for a lock, on the monotonic clock."""
 
-    __slots__ = ("again", "error", "future", "heavy", "job", "result", "until")
+    __slots__ = ("again", "error", "flush", "future", "heavy", "job", "result", "until")
 
-    def __init__(self, job: Callable[[], Any], future: asyncio.Future[Any], heavy: bool) -> None:
+    def __init__(self, job: Callable[[], Any], future: asyncio.Future[Any], heavy: bool, flush: bool) -> None:
         self.job = job
         self.heavy = heavy
+        self.flush = flush
         self.future = future
         self.until = time.monotonic() + _BUSY_MILLISECONDS / 1000
         self.result: Any = None
@@ -129,14 +136,17 @@ class Writer:
         self._waiting: deque[_Waiting] = deque()
         self._busy = False
         self._closed = False
+        self._flushes = True
         self._idle = asyncio.Event()
         self._idle.set()
         self._handed: SimpleQueue[tuple[list[_Waiting], bool] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="antiphon-store-writer", daemon=True)
         self._thread.start()
 
-    def run(self, job: Callable[[], T | APIError], *, heavy: bool = False) -> asyncio.Future[T]:
+    def run(self, job: Callable[[], T | APIError], *, heavy: bool = False, flush: bool = True) -> asyncio.Future[T]:
         """The result of a job, when it is durable; `heavy` keeps it off the event loop's thread.
+
+        Without `flush` it is durable as long as the machine has power, and then with the next job that is flushed.
 
         Raises:
             UnavailableError: the disk is full, read-only or damaged, or the store is closed; nothing was written.
@@ -145,7 +155,7 @@ class Writer:
         if self._closed:
             raise store_closed()
         future: asyncio.Future[T] = self._loop.create_future()
-        self._waiting.append(_Waiting(job, future, heavy))
+        self._waiting.append(_Waiting(job, future, heavy, flush))
         if not self._busy:
             self._busy = True
             self._idle.clear()
@@ -166,20 +176,26 @@ class Writer:
 
     def _begin(self) -> None:
         group: list[_Waiting] = []
-        heavy = False
+        heavy = flush = False
         while self._waiting and len(group) < _MOST_JOBS:
             waiting = self._waiting.popleft()
             waiting.again = False
             heavy = heavy or waiting.heavy
+            flush = flush or waiting.flush
             group.append(waiting)
         begun = False
         if not heavy:
             try:
-                self._run_jobs(group)
+                self._run_jobs(group, flush=flush)
+                if not flush:
+                    self._commit()
                 begun = True
             except Exception as error:  # noqa: BLE001 - the thread tries again, one by one, and reports
                 _log.debug("a transaction is tried again", exc_info=error)
-        self._handed.put((group, begun))
+        if begun and not flush:
+            self._end(group)
+        else:
+            self._handed.put((group, begun))
 
     def _end(self, group: list[_Waiting]) -> None:
         self._waiting.extendleft(reversed([waiting for waiting in group if waiting.again]))
@@ -240,11 +256,13 @@ class Writer:
 
     # On the thread that owns the connection
 
-    def _run_jobs(self, group: list[_Waiting]) -> None:
+    def _run_jobs(self, group: list[_Waiting], *, flush: bool = True) -> None:
         try:
             if self._connection.in_transaction:
                 # The disk did not even let the last one be rolled back.
                 self._connection.rollback()
+            if flush is not self._flushes:
+                self._set_flush(flush)
             self._connection.execute("BEGIN IMMEDIATE")
             for waiting in group:
                 waiting.result = waiting.job()
@@ -252,6 +270,12 @@ class Writer:
         except BaseException:
             self._roll_back()
             raise
+
+    def _set_flush(self, flush: bool) -> None:
+        """Whether the next commits wait for the disk, and write the log back where it has become long."""
+        self._connection.execute(f"PRAGMA synchronous = {'FULL' if flush else 'NORMAL'}")
+        self._connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES if flush else 0}").fetchall()
+        self._flushes = flush
 
     def _commit(self) -> None:
         try:

@@ -16,6 +16,7 @@ from antiphon.errors import DivergedError
 from antiphon.machine.assembler import Assembler
 from antiphon.machine.deltas import (
     Delta,
+    MessageStart,
     PatchStart,
     RawItemDelta,
     ReasoningDelta,
@@ -347,6 +348,28 @@ def test_a_call_without_arguments_is_known_again_by_its_empty_object() -> None:
     turn: list[Delta] = [ToolCallStart("f"), TextDelta("done")]
     assert run_again(held_log(turn), turn) == []
     assert run_again(held_log(turn[:1]), turn) == turn[1:]
+
+
+@pytest.mark.requirement("resume:suppress")
+@pytest.mark.parametrize("between", [[ReasoningDelta("01")], [RawItemDelta({"type": "x"})], [TextDelta("")]])
+def test_what_was_said_of_a_message_before_it_began_is_said_of_the_one_that_begins_now(between) -> None:
+    start = MessageStart("commentary")
+    turn: list[Delta] = [
+        TextDelta("a"),
+        start,
+        *between,
+        TextDelta(""),
+        TextDelta("b"),
+        MessageStart(None),
+        TextDelta("c"),
+    ]
+    for count in range(len(turn)):
+        held = held_log(turn[:count])
+        run_again(held, [*turn, Stop("stop", USAGE)])
+        held.assembler.finish(2)
+        messages = [item for item in held.log.snapshot().output if getattr(item, "role", "") == "assistant"]
+        assert [item.phase for item in messages] == [msgspec.UNSET, "commentary", msgspec.UNSET]
+        assert "".join(part.text for item in messages for part in item.content) == "abc"
 
 
 @pytest.mark.requirement("resume:suppress")

@@ -72,6 +72,56 @@ async def test_all_is_there_after_reopening(store: SQLiteStore) -> None:
     assert await store.orphans([]) == []
 
 
+@pytest.mark.requirement("store:sqlite:unflushed")
+async def test_what_need_outlive_the_process_only_waits_for_no_disk_and_the_next_write_flushes_it(
+    store: SQLiteStore,
+) -> None:
+    connection = writing_connection(store)
+    told: list[tuple[str, bool]] = []
+    connection.set_trace_callback(
+        lambda said: told.append((said, threading.current_thread() is threading.main_thread()))
+    )
+    await store.create_response(OURS, begun("a"), flush=False)
+    await store.append_events(OURS, "a", batch(0, b"e0"), flush=False)
+    assert connection.execute("PRAGMA synchronous").fetchone() == (1,)
+    assert connection.execute("PRAGMA wal_autocheckpoint").fetchone() == (0,)
+    assert [here for said, here in told if said == "COMMIT"] == [True, True]
+    assert await store.get_response(OURS, "a") is not None
+    told.clear()
+    await store.finish_response(OURS, ended("a", events=[batch(1, b"e1")]))
+    connection.set_trace_callback(None)
+    assert [here for said, here in told if said == "COMMIT"] == [False]
+    assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert connection.execute("PRAGMA wal_autocheckpoint").fetchone() == (1_000,)
+
+
+@pytest.mark.requirement("store:sqlite:unflushed")
+async def test_one_write_that_is_flushed_flushes_its_whole_group(store: SQLiteStore) -> None:
+    threads: list[bool] = []
+    connection = writing_connection(store)
+    connection.set_trace_callback(
+        lambda said: threads.append(threading.current_thread() is threading.main_thread()) if said == "COMMIT" else None
+    )
+    await asyncio.gather(
+        store.create_response(OURS, begun("a"), flush=False),
+        store.create_response(OURS, begun("b")),
+        store.create_response(OURS, begun("c"), flush=False),
+    )
+    connection.set_trace_callback(None)
+    assert threads == [False]
+    assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+
+
+@pytest.mark.requirement("store:sqlite:unflushed")
+async def test_a_refusal_of_one_that_is_not_flushed_harms_no_other(store: SQLiteStore) -> None:
+    await add(store, "b")
+    results = await asyncio.gather(
+        *(store.create_response(OURS, begun(name), flush=False) for name in "abc"), return_exceptions=True
+    )
+    assert [type(result) for result in results] == [type(None), ConflictError, type(None)]
+    assert await store.get_response(OURS, "c") is not None
+
+
 WRITER = """
 import asyncio, sys
 from pathlib import Path
@@ -90,21 +140,45 @@ async def write(store, lane):
 async def main():
     store = SQLiteStore(Path(sys.argv[1]), StoreLimits())
     await store.open()
-    await store.create_response(OURS, begun("running"))
-    await store.append_events(OURS, "running", batch(0, b"e0", b"e1"))
-    await store.append_events(OURS, "running", batch(2, b"e2"))
-    await store.create_response(OURS, begun("queued", status="queued"))
+    flush = sys.argv[2] == "flush"
+    await store.create_response(OURS, begun("running"), flush=flush)
+    await store.append_events(OURS, "running", batch(0, b"e0", b"e1"), flush=flush)
+    await store.append_events(OURS, "running", batch(2, b"e2"), flush=flush)
+    await store.create_response(OURS, begun("queued", status="queued"), flush=flush)
+    if not flush:
+        print("begun", flush=True)
+        await asyncio.Event().wait()
     await asyncio.gather(*(write(store, lane) for lane in range(8)))
 
 asyncio.run(main())
 """
 
 
+@pytest.mark.requirement("store:sqlite:kill", "store:sqlite:unflushed")
+async def test_a_kill_loses_nothing_that_was_not_flushed_either(path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path), "process"], stdout=subprocess.PIPE, env=environment, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.kill()
+    store = SQLiteStore(path, StoreLimits())
+    await store.open()
+    try:
+        assert [one.body for one in await store.events(OURS, "running")] == [b"e0e1", b"e2"]
+        queued = await store.get_response(OURS, "queued")
+        assert queued is not None
+        assert queued.status == "queued"
+    finally:
+        await store.close()
+
+
 @pytest.mark.requirement("store:sqlite:kill", "store:sqlite:interrupted")
 async def test_a_kill_loses_no_acknowledged_write_and_shows_what_was_running(path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     with subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, env=environment, text=True
+        [sys.executable, "-c", WRITER, str(path), "flush"], stdout=subprocess.PIPE, env=environment, text=True
     ) as process:
         assert process.stdout is not None
         acknowledged = [process.stdout.readline().strip() for _ in range(400)]

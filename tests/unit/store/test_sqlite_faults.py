@@ -191,6 +191,21 @@ async def test_a_lock_of_another_program_is_waited_for(store: SQLiteStore, path:
     assert await store.get_response(OURS, "a") is not None
 
 
+@pytest.mark.requirement("store:sqlite:unflushed")
+async def test_what_is_not_flushed_waits_for_a_lock_too_and_is_flushed_then(store: SQLiteStore, path: Path) -> None:
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    waiting = asyncio.create_task(store.create_response(OURS, begun("a"), flush=False))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    other.execute("COMMIT")
+    other.close()
+    await waiting
+    assert await store.get_response(OURS, "a") is not None
+    assert writing_connection(store).execute("PRAGMA synchronous").fetchone() == (2,)
+
+
 @pytest.mark.requirement("store:sqlite:locked")
 async def test_a_lock_that_stays_is_a_503(store: SQLiteStore, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_writer, "_BUSY_MILLISECONDS", 10)
