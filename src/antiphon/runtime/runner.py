@@ -38,7 +38,7 @@ __all__ = ["APPENDED", "BROKEN", "Run"]
 BACKGROUND_DELAY = 0.02
 """Seconds that an event of a background response may wait for its batch."""
 
-FOREGROUND_DELAY = 0.25
+FOREGROUND_DELAY = 0.5
 """The same for a foreground stream, which nobody reads from the store while it runs but after a crash."""
 
 FINISH_AGAIN_SECONDS = 1.0

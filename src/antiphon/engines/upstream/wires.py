@@ -14,7 +14,7 @@ import asyncio
 import errno
 import ssl
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
@@ -31,6 +31,9 @@ __all__ = [
     "WireError",
     "Wires",
 ]
+
+_LARGE: Final = 32 * 1024
+"""Bytes of a body that is not copied behind its head."""
 
 _MOST_HEAD: Final = 64 * 1024
 _MOST_UNREAD: Final = 256 * 1024
@@ -128,7 +131,7 @@ class Wires:
         more = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         size = "" if body is None else f"content-length: {len(body)}\r\n"
         head = f"{method} {self._path}{path} HTTP/1.1\r\n{self._head}{more}{size}\r\n".encode("latin-1")
-        request = head if body is None else head + body
+        request = (head,) if body is None else (head, body) if len(body) > _LARGE else (head + body,)
         try:
             return await self._begun(request)
         except _StaleError:
@@ -149,7 +152,7 @@ class Wires:
         # A transport tells that it has closed a moment later.
         await asyncio.sleep(0)
 
-    async def _begun(self, request: bytes) -> Answer:
+    async def _begun(self, request: Sequence[bytes]) -> Answer:
         wire = await self._wire()
         try:
             await wire.begin(request)
@@ -282,8 +285,8 @@ class Answer(asyncio.Protocol):
         """The media type, without parameters."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
-    async def begin(self, request: bytes) -> None:
-        """Send a request and wait for the head of its answer.
+    async def begin(self, request: Sequence[bytes]) -> None:
+        """Send a request, in pieces, and wait for the head of its answer.
 
         Raises:
             WireError: there is none.
@@ -294,7 +297,10 @@ class Answer(asyncio.Protocol):
         self._head_size = self._unsent = 0
         self.status, self.headers = 0, {}
         self._heard = self._loop.time()
-        self._transport.write(request)
+        if len(request) == 1:
+            self._transport.write(request[0])
+        else:
+            self._transport.writelines(request)
         while not self._headed:
             await self._more()
 
