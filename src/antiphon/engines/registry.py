@@ -299,7 +299,12 @@ class Registry:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(*(model.close() for model in (*self.engines, *self.embedders, *unnamed)))
+        closes = (model.close() for model in (*self.engines, *self.embedders, *unnamed))
+        ended = await asyncio.gather(*closes, return_exceptions=True)
+        for fault in ended:
+            # The others are closed all the same.
+            if isinstance(fault, BaseException):
+                raise fault
 
 
 def _no_name() -> InvalidRequestError:

@@ -12,6 +12,7 @@ import pytest
 
 from antiphon.engines.upstream.wires import (
     BrokenError,
+    ExhaustedError,
     GarbledError,
     SilentError,
     UnreachableError,
@@ -220,6 +221,38 @@ async def test_more_requests_than_connections_wait_for_one():
     async with _wired(*[OK] * 6, most=2) as (wires, server):
         assert await asyncio.gather(*(_got(wires) for _ in range(6))) == [b"ok"] * 6
         assert server.connections == 2
+
+
+@pytest.mark.requirement("upstream:wires")
+async def test_who_waits_for_a_connection_waits_no_longer_than_for_an_answer():
+    done = asyncio.Event()
+
+    async def talking(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(CHUNKED)
+        while not done.is_set():
+            writer.write(b"1\r\nx\r\n")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(done.wait(), 0.02)
+
+    async with _wired(talking, OK, most=1, idle_timeout=0.3) as (wires, _):
+        first = await wires.ask("POST", "/path", b"{}")
+        reading = asyncio.create_task(first.read())
+        with pytest.raises(ExhaustedError):
+            await wires.ask("POST", "/path", b"{}")
+        assert await reading
+        first.leave()
+        done.set()
+        assert await _got(wires) == b"ok"
+
+
+@pytest.mark.requirement("upstream:wires")
+async def test_nothing_is_asked_over_what_was_closed():
+    async with _wired(OK, OK) as (wires, served):
+        assert await _got(wires) == b"ok"
+        await wires.close()
+        with pytest.raises(UnreachableError):
+            await _got(wires)
+        assert served.connections == 1
 
 
 @pytest.mark.requirement("upstream:wires")

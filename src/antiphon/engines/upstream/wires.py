@@ -117,6 +117,7 @@ class Wires:
         self._open: set[Answer] = set()
         self._free: list[Answer] = []
         self._count = 0
+        self._closed = False
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def ask(self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] = {}) -> Answer:
@@ -146,7 +147,8 @@ class Wires:
         return any(wire.answering(now, seconds) for wire in self._open)
 
     async def close(self) -> None:
-        """Close every connection; who reads from one gets an error."""
+        """Close every connection, and make no more; who reads from one gets an error."""
+        self._closed = True
         for wire in list(self._open):
             wire.close()
         # A transport tells that it has closed a moment later.
@@ -163,20 +165,30 @@ class Wires:
 
     async def _wire(self) -> Answer:
         while True:
+            if self._closed:
+                raise UnreachableError
             while self._free:
                 wire = self._free.pop()
                 if wire.usable:
                     return wire
             if self._count < self._most:
                 return await self._connected()
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiting.append(waiter)
             try:
-                await waiter
-            except asyncio.CancelledError:
-                if waiter.done() and not waiter.cancelled():
-                    self._wake()
-                raise
+                async with asyncio.timeout(self.idle_timeout):
+                    await self._freed()
+            except TimeoutError:
+                raise ExhaustedError from None
+
+    async def _freed(self) -> None:
+        """Wait for a connection that another request is done with."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self._wake()
+            raise
 
     async def _connected(self) -> Answer:
         loop = asyncio.get_running_loop()
