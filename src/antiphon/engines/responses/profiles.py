@@ -12,7 +12,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from antiphon.client import profiles as driver
-from antiphon.engines.upstream.profiles import AFFINITY, ROUTERS
+from antiphon.engines.upstream.profiles import AFFINITY, ROUTERS, SAMPLERS
 from antiphon.engines.upstream.profiles import Profile as Trust
 
 __all__ = ["PROFILES", "Profile"]
@@ -54,25 +54,6 @@ _CHOICES: Final = frozenset({"none", "required", "named", "allowed"})
 _USUAL: Final = ("temperature", "top_p")
 _PENALTIES: Final = ("presence_penalty", "frequency_penalty", "seed", "stop", "logit_bias", "top_k", "min_p")
 _EFFORTS: Final = frozenset({"low", "medium", "high"})
-_SAMPLERS: Final = (
-    "repeat_penalty",
-    "repeat_last_n",
-    "typical_p",
-    "top_n_sigma",
-    "min_keep",
-    "dry_multiplier",
-    "dry_base",
-    "dry_allowed_length",
-    "dry_penalty_last_n",
-    "dry_sequence_breakers",
-    "xtc_probability",
-    "xtc_threshold",
-    "mirostat",
-    "mirostat_tau",
-    "mirostat_eta",
-    "dynatemp_range",
-    "dynatemp_exponent",
-)
 
 
 def _openai(name: str) -> Trust:
@@ -113,7 +94,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
                 enforces=_ALL,
                 beside_tools=True,
                 choices=_CHOICES,
-                fields=_same(*_USUAL, *_PENALTIES, *_SAMPLERS),
+                fields=_same(*_USUAL, *_PENALTIES, *SAMPLERS),
                 efforts=None,
                 template_kwargs=True,
                 strict=True,

@@ -11,11 +11,12 @@ from typing import Final
 
 from msgspec import Struct
 
-__all__ = ["AFFINITY", "PROFILES", "ROUTERS", "Profile"]
+__all__ = ["AFFINITY", "PROFILES", "ROUTERS", "SAMPLERS", "Profile"]
 
 _COMMON: Final = ("temperature", "top_p", "presence_penalty", "frequency_penalty", "seed", "stop", "logit_bias")
 _MORE: Final = ("top_k", "min_p")
-_LLAMA: Final = (
+SAMPLERS: Final = (
+    "repeat_penalty",
     "repeat_last_n",
     "typical_p",
     "top_n_sigma",
@@ -33,6 +34,7 @@ _LLAMA: Final = (
     "dynatemp_range",
     "dynatemp_exponent",
 )
+"""The samplers of llama.cpp, which servers of others do not know."""
 
 
 class Profile(Struct, frozen=True):
@@ -122,7 +124,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             enforces=frozenset({"required", "named"}) | _FORMATS,
             beside_tools=True,
             choices=frozenset({"none", "required", "named", "allowed"}),
-            fields=_same(*_COMMON, *_MORE, "repeat_penalty", *_LLAMA),
+            fields=_same(*_COMMON, *_MORE, *SAMPLERS),
             max_tokens="max_completion_tokens",
             efforts=None,
             template_kwargs=True,
@@ -161,7 +163,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             formats="json_schema",
             calls_as_form=True,
             choices=frozenset({"none", "required"}),
-            fields=_same(*_COMMON, *_MORE, "repeat_penalty", *_LLAMA),
+            fields=_same(*_COMMON, *_MORE, *SAMPLERS),
             template_kwargs=True,
             reasoning="reasoning_content",
             tool_names=True,
