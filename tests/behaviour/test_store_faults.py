@@ -17,7 +17,7 @@ FULL = UnavailableError("The store cannot be written now.", retry_after=3)
 
 
 def breaking(monkeypatch: pytest.MonkeyPatch, method: str, error: Exception) -> None:
-    async def fails(*_: Any) -> None:
+    async def fails(*_: Any, **__: Any) -> None:
         raise error
 
     monkeypatch.setattr(MemoryStore, method, fails)
