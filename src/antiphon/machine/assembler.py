@@ -105,8 +105,10 @@ class Assembler(Opened):
         return self._parallel
 
     @property
-    def open_logprobs(self) -> int:
-        """How many log probabilities the open text part has; 0 where none is open."""
+    def open_logprobs(self) -> int | None:
+        """How many log probabilities the open text part has; 0 where none is open, None where the log has none."""
+        if not self._keep_logprobs:
+            return None
         return len(self._logprobs) if self._open == TEXT else 0
 
     def feed(self, deltas: Sequence[Routed]) -> bool:

@@ -116,12 +116,12 @@ def _part_segment(part: Any) -> Segment:
 class Suppressor:
     """Compares the deltas of one turn with the segments that its log holds.
 
-    `open_logprobs` is how many log probabilities the open text part has; `parallel_tool_calls` as the assembler has it:
-    calls that it leaves out are in no log.
+    `open_logprobs` is how many log probabilities the open text part has, None where none are logged;
+    `parallel_tool_calls` as the assembler has it: calls that it leaves out are in no log.
     """
 
     def __init__(
-        self, segments: Sequence[Segment], *, open_logprobs: int = 0, parallel_tool_calls: bool = True
+        self, segments: Sequence[Segment], *, open_logprobs: int | None = 0, parallel_tool_calls: bool = True
     ) -> None:
         self._segments = segments
         self._parallel = parallel_tool_calls
@@ -303,7 +303,8 @@ class Suppressor:
         rest = text[len(held) :]
         entries = delta.logprobs if isinstance(delta, TextDelta) else None
         if not rest and not self._only_new_entries(segment, text, entries):
-            self._left_logprobs -= len(entries or ()) if self._is_last(segment) else 0
+            if self._left_logprobs is not None and self._is_last(segment):
+                self._left_logprobs -= len(entries or ())
             return None
         if not self._is_last(segment) or segment.whole:
             raise _diverged("it has more text")
@@ -313,7 +314,7 @@ class Suppressor:
 
     def _only_new_entries(self, segment: Segment, text: str, entries: list[Logprob] | None) -> bool:
         """Whether this is nothing but log probabilities that the log does not have."""
-        if text or not entries or not self._is_last(segment) or segment.whole:
+        if text or not entries or not self._is_last(segment) or segment.whole or self._left_logprobs is None:
             return False
         return self._matched == len(segment.text) and len(entries) > self._left_logprobs
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from antiphon.errors import DivergedError
 from antiphon.machine.assembler import Assembler
 from antiphon.machine.deltas import (
+    AnnotationDelta,
     Delta,
     MessageStart,
     PatchStart,
@@ -107,6 +108,8 @@ def test_a_restored_log_goes_on_byte_for_byte(program, ending, dialect, options,
         cut = data.draw(st.integers(0, len(program)))
         # Without events of their own, diffs are known again only from a turn that is run again.
         assume(diffs or not any(isinstance(delta, PatchStart) for delta in pieces(program[:cut])))
+        # What is said of a message before it begins is in no event either.
+        assume(not announced(program[:cut]))
         count, ids.drawn = boundaries[cut]
         restored = restore(log.frames[:count], dialect, diffs=diffs, **options)
         assert restored.log.frames == log.frames[:count]
@@ -212,6 +215,17 @@ def test_a_call_begins_open_and_an_item_that_is_whole_at_once_stays_the_object_i
 
 def pieces(program: Sequence[Sequence[Delta]]) -> Iterator[Delta]:
     yield from itertools.chain.from_iterable(program)
+
+
+def announced(program: Sequence[Sequence[Delta]]) -> bool:
+    """Whether something was said of a message that has not begun."""
+    waits = False
+    for delta in pieces(program):
+        if isinstance(delta, MessageStart):
+            waits = delta.phase is not None
+        elif isinstance(delta, TextDelta | RefusalDelta) and (delta.text or getattr(delta, "logprobs", None)):
+            waits = False
+    return waits
 
 
 def last_limits(program: Sequence[Sequence[Delta]]) -> list[Delta]:
@@ -398,6 +412,16 @@ def test_log_probabilities_without_text_are_known_again_by_their_number() -> Non
     turn = [TextDelta("a", [entry("a")]), TextDelta("", [entry("x")]), TextDelta("", [entry("y")])]
     for count in range(1, 4):
         assert run_again(held_log(turn[:count]), turn) == turn[count:]
+
+
+@pytest.mark.requirement("resume:suppress")
+def test_log_probabilities_that_are_not_logged_are_nothing_new() -> None:
+    citation = AnnotationDelta({"type": "url_citation", "url": "u", "title": "t"})
+    turn: list[Delta] = [TextDelta("", [entry("a")]), citation, TextDelta("b")]
+    for count in range(1, 4):
+        log = opened("openai", queued=False)
+        Assembler(log).feed(turn[:count])
+        assert run_again(restore(log.frames), turn) == turn[count:]
 
 
 @pytest.mark.requirement("resume:suppress")
