@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Final, TypeAlias
 
@@ -9,6 +10,8 @@ import anyio
 import httpx2
 
 __all__ = ["Application", "ApplicationSocket", "Message"]
+
+_log = logging.getLogger(__name__)
 
 Message: TypeAlias = MutableMapping[str, Any]
 """What an application is sent, or sends."""
@@ -65,6 +68,7 @@ class ApplicationSocket:
             await self._to_write.send({"type": "websocket.connect"})
             await self._application(scope, self._receive, self._send)
         except Exception:  # noqa: BLE001 - the caller is told that the connection broke off
+            _log.exception("the application failed")
             self._closed_with = _BROKEN
         finally:
             self._from_write.close()

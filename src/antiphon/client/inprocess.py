@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from types import TracebackType
@@ -17,6 +18,8 @@ from antiphon.client.errors import DriverError
 from antiphon.client.steps import Connect
 
 __all__ = ["Application", "ApplicationTransport"]
+
+_log = logging.getLogger(__name__)
 
 _HELD: Final = 64
 """Pieces of a body that wait to be read; then the application waits."""
@@ -126,6 +129,7 @@ class _Call:
         try:
             await self._application(scope, self._receive, self._send)
         except Exception:  # noqa: BLE001 - the caller is told that the answer broke off
+            _log.exception("the application failed")
             self.failed = True
         finally:
             self._write.close()
