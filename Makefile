@@ -158,7 +158,7 @@ docs: $(STAMP)
 
 lock:
 	uv pip compile --universal --python-version 3.11 --generate-hashes --extra dev pyproject.toml --custom-compile-command "make lock" --output-file requirements.lock
-	uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --constraints requirements.lock --extra local --extra postgres --extra documents pyproject.toml --custom-compile-command "make lock" --output-file deploy/docker/requirements.lock
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --constraints requirements.lock --extra local --extra postgres --extra corpus --extra mcp --extra sandbox pyproject.toml --custom-compile-command "make lock" --output-file deploy/docker/requirements.lock
 	echo "hatchling" | uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --constraints requirements.lock --custom-compile-command "make lock" --output-file deploy/docker/build.lock -
 
 clean:

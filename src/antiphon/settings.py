@@ -17,6 +17,7 @@ from msgspec import Meta, Struct
 
 from antiphon.errors import ConfigurationError
 from antiphon.tables import ModelConfig, WebhookConfig
+from antiphon.tool_settings import ToolSettings
 
 __all__ = [
     "DEFAULT_FILE",
@@ -51,7 +52,7 @@ def default_data_dir() -> str:
     return str(Path(base) / "antiphon")
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class Settings(ToolSettings, frozen=True, kw_only=True):
     """The settings of one server."""
 
     host: Annotated[str, Doc(description="Address to listen on. Any but a loopback address needs an API key.")] = (

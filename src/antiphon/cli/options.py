@@ -54,6 +54,10 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "encryption_key_file",
         "encryption_key",
     ),
+    "Hosted tools, and documents": (
+        "max_vector_stores",
+        "max_vector_store_files",
+    ),
     "Background responses and many servers": ("background_workers", "background_queue", "lease_seconds"),
     "The local engine": (
         "threads",

@@ -1,0 +1,1 @@
+"""Hosted tools: what the server runs itself, between the turns of a model."""
