@@ -58,8 +58,19 @@ UPSTREAMS: tuple[Requirement, ...] = (
     R(
         "upstream:refused",
         "issue 5, section 2",
-        "Who waits for the whole answer of an upstream that refuses gets its status, and how long to wait.",
+        "The client of an upstream that refuses gets its status, streamed or not, and how long to wait.",
     ),
+    R(
+        "upstream:held",
+        "issue 5, must show 4",
+        "A stream begins when its upstream has taken the turn, or has said nothing for a moment.",
+    ),
+    R(
+        "upstream:held:end",
+        "issue 5, must show 4",
+        "A stream that an upstream refused is stored as `failed`; one with an idempotency key is told that instead.",
+    ),
+    R("upstream:held:websocket", "responses-api 7", "Over WebSocket a refusal of the upstream is an error frame."),
     R("upstream:retry", "issue 5, section 2", "A connection that fails before the first delta is tried once more."),
     R(
         "upstream:cancel",

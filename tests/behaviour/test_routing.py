@@ -14,9 +14,10 @@ import pytest
 from antiphon.runtime.history import Turn
 from antiphon.settings import ModelConfig, Settings
 from antiphon.store.base import Scope
-from support.inprocess import InProcess, inprocess_app
+from support.inprocess import InProcess, inprocess_app, sse_events
 from support.upstream import (
     FAULTS,
+    REFUSALS,
     Behaviour,
     Exchange,
     FakeUpstream,
@@ -276,9 +277,12 @@ async def test_a_client_notices_nothing_of_a_replica_that_does_not_begin(fault: 
             assert again["output_text"] == "Well."
             # Where none takes it, the client is told what the last one said.
             away.behave = home.behave
-            events = await app.stream("More", previous_response_id=first["id"])
-            assert events[-1]["type"] == "response.failed"
-            assert events[-1]["response"]["error"]["code"] == FAULTS[fault]
+            body = {"model": "scripted", "input": "More", "previous_response_id": first["id"], "stream": True}
+            answer = await app.client.post("/responses", json=body)
+            assert answer.status_code == REFUSALS.get(fault, 200)
+            refused = fault in REFUSALS
+            told = answer.json() if refused else sse_events(answer.content)[-1]["response"]
+            assert told["error"]["code"] == FAULTS[fault]
 
 
 @pytest.mark.requirement("routing:failover")

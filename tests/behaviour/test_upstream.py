@@ -125,7 +125,7 @@ async def test_every_fault_of_an_upstream_is_a_failed_response_that_is_stored(fa
         (503, "server_error", "upstream_lost"),
     ],
 )
-async def test_who_waits_for_the_whole_answer_gets_the_status_of_an_upstream_that_refuses(
+async def test_a_client_gets_the_status_of_an_upstream_that_refuses(
     fake: FakeUpstream, status: int, type_: str, code: str
 ):
     async def behave(exchange: Exchange) -> None:
@@ -140,6 +140,8 @@ async def test_who_waits_for_the_whole_answer_gets_the_status_of_an_upstream_tha
         chat = {"model": "scripted", "messages": said}
         for path, sent in (
             ("/responses", body),
+            ("/responses", {**body, "stream": True}),
+            ("/responses", {**body, "stream": True, "store": False}),
             ("/chat/completions", chat),
             ("/chat/completions", {**chat, "stream": True}),
         ):

@@ -472,7 +472,7 @@ def test_every_tool_choice_is_kept(scripted: Target, choice: Any, called: str | 
         ("!ERR503", openai.InternalServerError, "server_error", "service_unavailable"),
     ],
 )
-@pytest.mark.parametrize("stream", [False, pytest.param(True, marks=own_model("a stream begins before its answer"))])
+@pytest.mark.parametrize("stream", [False, True])
 def test_each_error_is_the_class_that_the_package_has_for_it(
     scripted: Target, directive: str, kind: type[openai.APIStatusError], type_: str, code: str | None, stream: bool
 ) -> None:

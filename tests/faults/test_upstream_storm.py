@@ -14,7 +14,7 @@ from antiphon.settings import ModelConfig, Settings
 from support.inprocess import inprocess_app, sse_events
 from support.server import running_server
 from support.timing import quickest
-from support.upstream import FAULTS, Exchange, fake_upstream, said
+from support.upstream import FAULTS, REFUSALS, Exchange, fake_upstream, said
 
 COUNT = 200
 IDLE = 0.5
@@ -39,6 +39,9 @@ async def test_none_of_200_responses_hangs_whatever_the_upstream_does(engine: st
                 body = {"model": "scripted", "input": "Hi", "stream": True}
                 answer = await app.client.post("/responses", json=body)
                 elapsed = time.monotonic() - began
+                if answer.status_code != 200:
+                    assert answer.status_code in REFUSALS.values()
+                    return elapsed
                 last = sse_events(answer.content)[-1]
                 assert last["type"] in ("response.completed", "response.failed")
                 stored = (await app.client.get(f"/responses/{last['response']['id']}")).json()

@@ -12,6 +12,7 @@ from typing import Any
 __all__ = [
     "FAULTS",
     "KEY",
+    "REFUSALS",
     "Exchange",
     "FakeUpstream",
     "dies",
@@ -20,6 +21,8 @@ __all__ = [
     "fake_upstream",
     "half_a_frame",
     "hangs_up",
+    "never_answers",
+    "refuses",
     "said",
     "stalls",
 ]
@@ -253,6 +256,9 @@ FAULTS: dict[Behaviour, str] = {
     hangs_up: "upstream_lost",
 }
 """Ways in which an upstream fails, and the code of the response that is made of each."""
+
+REFUSALS: dict[Behaviour, int] = {refuses: 400, wrong_key: 401, busy: 429}
+"""Those among them in which it does not take the request, and the status that a client is told."""
 
 
 @asynccontextmanager

@@ -99,12 +99,18 @@ class Sampled(Struct):
         self.kept = b""
 
 
+def _nobody() -> None:
+    """Who wants to know nothing."""
+
+
 class PreparedTurn(Struct):
     """A prompt that the engine has rendered and counted; `tokens` are the prompt's token ids where it has them.
 
     `sampled` is what `generate` has drawn for it; the engine adds to it before it yields what it made of it. Where it
     holds something when `generate` begins, an earlier life of the turn had drawn that. `constrained` says that the
     turn is under a grammar, which an engine starts anew with every call: it cannot go on in the middle of one.
+
+    An engine that may decline turns calls `taken` when it is known that this one is not declined.
     """
 
     prompt: Prompt
@@ -113,6 +119,7 @@ class PreparedTurn(Struct):
     rendered: str = ""
     sampled: Sampled = msgspec.field(default_factory=Sampled)
     constrained: bool = False
+    taken: Callable[[], None] = _nobody
 
 
 class Token(Struct, frozen=True):

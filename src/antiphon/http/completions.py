@@ -28,4 +28,6 @@ class CompletionsRoutes:
 
     async def _answer(self, exchange: Exchange, run: CompletionRun) -> None:
         exchange.release()
-        await answer(exchange, run, self._beside.launch(run), self._keep_alive, stream=run.stream)
+        work = self._beside.launch(run)
+        # Of these a stream has nothing to say before its first token.
+        await answer(exchange, run, work, self._keep_alive, stream=run.stream, held_seconds=self._keep_alive)

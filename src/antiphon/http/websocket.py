@@ -22,6 +22,7 @@ from antiphon.http.exchange import (
     common_headers,
     error_reply,
 )
+from antiphon.http.foreground import HELD_SECONDS, first_event
 from antiphon.http.lanes import CONTINUABLE, Lanes
 from antiphon.http.telemetry import Telemetry
 from antiphon.http.tickets import EXPIRED, STOPPED, Effect, Ended, Ticket
@@ -197,15 +198,18 @@ class _Connection:
         ended = self._service.launch(run)
         try:
             await self._do(self._lanes.began(ticket, run.id, request, steerable=_steerable(request)))
-            await self._pump(ticket, run)
+            await first_event(run.live, HELD_SECONDS)
+            if run.declined is None:
+                await self._pump(ticket, run)
             await asyncio.shield(ended)
         except BaseException:
             run.leave()
             raise
         finally:
             del self._runs[ticket]
-        broken: list[Effect] = [tickets.Send(error_frame(_BROKEN, ticket.stream_id))] if run.broken else []
-        await self._do([*broken, *self._lanes.ended(ticket, _end_of(run))])
+        error = run.declined or (_BROKEN if run.broken else None)
+        told: list[Effect] = [] if error is None else [tickets.Send(error_frame(error, ticket.stream_id))]
+        await self._do([*told, *self._lanes.ended(ticket, _end_of(run))])
 
     async def _pump(self, ticket: Ticket, run: Run) -> None:
         suffix = lane_suffix(ticket.stream_id)

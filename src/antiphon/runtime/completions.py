@@ -72,12 +72,21 @@ class CompletionRun:
         self._first = True
         self._started_at = time.monotonic()
         service.observer.response_started(engine.name)
-        if not engine.declines:
+        if engine.declines:
+            for turn in turns:
+                turn.taken = self.live.publish
+        else:
             self.live.publish()
 
     def body(self) -> bytes:
         """The JSON of the whole answer, once all turns have ended."""
         return encode(self._choices.answer())
+
+    @property
+    def declined(self) -> APIError | None:
+        """Why the engine did not take a turn, where nothing was generated."""
+        error = self.refused
+        return error if isinstance(error, EngineError) and error.refused else None
 
     def leave(self) -> None:
         """The client left, or the server stops: generate no more."""

@@ -66,6 +66,8 @@ class Run:
     ) -> None:
         self.plan = plan
         self.refused: APIError | None = None
+        self.declined: APIError | None = None
+        """Why the engine did not take a turn of which nobody has seen anything: the answer is this error."""
         self.held = ExitStack()
         """What is given back when the run has ended: the hold on the history that it continues."""
         self.committing = False
@@ -87,6 +89,9 @@ class Run:
         self._stored_body: bytes | None = None
         self.log, self._assembler = self._begin_log(taken)
         self.live = LiveLog(self.log)
+        self._unseen = plan.engine.declines and not plan.background and plan.idempotency is None and taken is None
+        if self._unseen:
+            plan.turn.taken = self.live.publish
         self.journal = self._begin_journal(taken)
         begun = Progress() if taken is None else taken.begun
         self._generation: Generation | None = Generation(
@@ -170,7 +175,8 @@ class Run:
             await self.plan.store.create_response(self.plan.scope, row, flush=flush)
             self.journal.durable = len(self.log.frames)
             self._observer.store_commit(time.monotonic() - began)
-        self.live.publish()
+        if not self._unseen:
+            self.live.publish()
 
     async def run(self) -> None:
         """Generate to the end and commit it."""
@@ -309,9 +315,7 @@ class Run:
                 ResponseError("resume_diverged", "The response could not be continued as it began after a restart.")
             )
         except APIError as error:
-            self._assembler.fail(response_error(error))
-            if self._declined(error):
-                self.refused = error
+            self._fail(error)
         except Exception as error:  # noqa: BLE001 - a client must never wait for an end that cannot be kept
             self._observer.fault("a response failed", error)
             self._assembler.fail(BROKEN)
@@ -322,10 +326,19 @@ class Run:
         if self._stopping not in (DETACHED, MOVED) and self._generation is not None:
             self._generation.abandon()
 
-    def _declined(self, error: APIError) -> bool:
-        """Whether the engine did not take a turn of which nobody knows yet: then there is an error and no response."""
-        unknown = self.journal is None and not (self.plan.stream or self.plan.response.output)
-        return unknown and isinstance(error, EngineError) and error.refused
+    def _fail(self, error: APIError) -> None:
+        self._assembler.fail(response_error(error))
+        if self._is_declined(error):
+            self.declined = error
+            # What has no row so far needs none.
+            self.refused = error if self.journal is None else None
+
+    def _is_declined(self, error: APIError) -> bool:
+        """Whether the engine did not take a turn of which nobody has seen anything yet: then the answer is an error."""
+        if self.plan.response.output or not (isinstance(error, EngineError) and error.refused):
+            return False
+        # Nobody sees what is not streamed before its end.
+        return (self._unseen and not self.live.published) or (self.journal is None and not self.plan.stream)
 
     def _end_stopped(self) -> None:
         if self._stopping == CANCELLED:

@@ -82,7 +82,7 @@ def generated(turn: ResponsesTurn, upstream: Upstream) -> Deltas:
                 once = secrets.token_hex(16)
                 return connected(upstream.health, lambda: _kept(body, headers, once, turn, upstream))
             question = Question(body, headers)
-            return connected(upstream.health, lambda: _read(question, ResponsesDecoder(turn.reading), upstream))
+            return connected(upstream.health, lambda: _read(question, ResponsesDecoder(turn.reading), turn, upstream))
 
         return arranged(turn.prompt, arrangement)
 
@@ -105,7 +105,7 @@ async def _kept(
         if sampled.kept:
             question = Question(None, headers, _place(sampled.kept, last))
         try:
-            async with contextlib.aclosing(_read(question, decoder, upstream)) as stream:
+            async with contextlib.aclosing(_read(question, decoder, turn, upstream)) as stream:
                 async for deltas in stream:
                     # What is sent again, since it was not understood where to begin, is nothing new.
                     failures = 0 if decoder.last_sequence_number != last else failures
@@ -137,10 +137,13 @@ def _place(name: bytes, last: int | None) -> str:
     return path if last is None else f"{path}&starting_after={last}"
 
 
-async def _read(question: Question, decoder: ResponsesDecoder, upstream: Upstream) -> AsyncGenerator[Sequence[Delta]]:
+async def _read(
+    question: Question, decoder: ResponsesDecoder, turn: ResponsesTurn, upstream: Upstream
+) -> AsyncGenerator[Sequence[Delta]]:
     """The deltas of one connection, up to the `Stop`."""
     came = False
-    async with contextlib.aclosing(upstream.client.stream(question.body, question.path, question.headers)) as stream:
+    answer = upstream.client.stream(question.body, question.path, question.headers, turn.taken)
+    async with contextlib.aclosing(answer) as stream:
         async for events in stream:
             came = True
             deltas: list[Delta] = []

@@ -8,7 +8,7 @@ connection whose stream has come to its end is used again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Self, cast
 
 import msgspec
@@ -141,10 +141,17 @@ class UpstreamClient:
             return None
 
     def stream(
-        self, body: Mapping[str, Any] | None, path: str = "/chat/completions", headers: Mapping[str, str] | None = None
+        self,
+        body: Mapping[str, Any] | None,
+        path: str = "/chat/completions",
+        headers: Mapping[str, str] | None = None,
+        taken: Callable[[], None] | None = None,
     ) -> UpstreamEvents:
-        """The events of a streamed answer; without a body it is only looked up. They are to be closed in any case."""
-        return UpstreamEvents(self, body, path, headers or {})
+        """The events of a streamed answer; without a body it is only looked up. They are to be closed in any case.
+
+        `taken` is called when the upstream has answered, and has not refused.
+        """
+        return UpstreamEvents(self, body, path, headers or {}, taken)
 
     async def ask(
         self, path: str, body: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
@@ -188,10 +195,16 @@ class UpstreamEvents:
     """
 
     def __init__(
-        self, client: UpstreamClient, body: Mapping[str, Any] | None, path: str, headers: Mapping[str, str]
+        self,
+        client: UpstreamClient,
+        body: Mapping[str, Any] | None,
+        path: str,
+        headers: Mapping[str, str],
+        taken: Callable[[], None] | None,
     ) -> None:
         self._client = client
         self._request = path, body, headers
+        self._taken = taken
         self._answer: Answer | None = None
         self._parser = SSEParser(_MOST_EVENT)
         self._size = 0
@@ -230,6 +243,8 @@ class UpstreamEvents:
             raise _refusal(answer.status, await _bounded(answer, _MOST_REFUSAL), answer.headers)
         if answer.headers.get("content-encoding", "identity") != "identity":
             raise EngineError("The upstream answers in an encoding that it was not asked for.", code=INVALID)
+        if self._taken is not None:
+            self._taken()
         return answer
 
     async def _whole(self, answer: Answer) -> Sequence[ServerSentEvent]:

@@ -50,7 +50,7 @@ def generated(turn: ChatTurn, upstream: Upstream) -> AsyncGenerator[Sequence[Del
     def ask(attempt: int) -> Deltas:
         def arrangement(prompt: Prompt) -> Deltas:
             body = request_body(prompt, upstream.profile, upstream.model, attempt=attempt)
-            return connected(upstream.health, lambda: _Read(body, headers, ChatDecoder(turn.reading), upstream))
+            return connected(upstream.health, lambda: _Read(body, headers, turn, upstream))
 
         return arranged(turn.prompt, arrangement)
 
@@ -60,11 +60,9 @@ def generated(turn: ChatTurn, upstream: Upstream) -> AsyncGenerator[Sequence[Del
 class _Read:
     """The deltas of one connection, up to the `Stop`."""
 
-    def __init__(
-        self, body: Mapping[str, Any], headers: Mapping[str, str], decoder: ChatDecoder, upstream: Upstream
-    ) -> None:
-        self._events = upstream.client.stream(body, headers=headers)
-        self._decoder = decoder
+    def __init__(self, body: Mapping[str, Any], headers: Mapping[str, str], turn: ChatTurn, upstream: Upstream) -> None:
+        self._events = upstream.client.stream(body, headers=headers, taken=turn.taken)
+        self._decoder = ChatDecoder(turn.reading)
         self._came = False
         self._fault: EngineError | None = None
 
