@@ -44,15 +44,30 @@ class Session(Struct):
     """One response, as its tools know it.
 
     `evidence` are the bodies of the hosted items before now, in full, oldest first: those of the history and those of
-    this response. `number` counts the sources of the conversation, so that each has a number of its own to be cited by
-    (B15), and `sources` has the annotation of each number.
+    this response, from `before` on. `sources` has the annotation of each number by which the model can cite (B15); it is
+    filled from the evidence of the history before the first turn.
     """
 
     scope: Scope
     response_id: str
     request: CreateResponse
     evidence: list[dict[str, Any]] = []
+    before: int = 0
     sources: dict[int, dict[str, Any]] = {}
+
+    @property
+    def own(self) -> list[dict[str, Any]]:
+        """The hosted items of this response so far."""
+        return self.evidence[self.before :]
+
+    def cite(self, annotation: dict[str, Any]) -> int:
+        """Give a source its number; the one that it has, where it has one. `index` is added where it is cited."""
+        for number, known in self.sources.items():
+            if known == annotation:
+                return number
+        number = max(self.sources, default=0) + 1
+        self.sources[number] = annotation
+        return number
 
 
 class Outcome(Struct):
@@ -102,6 +117,17 @@ class HostedTool(ABC):
             APIError: it failed; the loop makes it a failed item by `failed`.
         """
 
+    def settle(self, call: HostedCall, outcome: Outcome, session: Session) -> Outcome:
+        """What becomes of an outcome once those of all calls before it are in `session`; called in the model's order.
+
+        Runs of one turn go side by side; what depends on their order, numbers of sources and what was seen, is made here.
+        """
+        return outcome
+
+    def sources(self, body: dict[str, Any]) -> dict[int, dict[str, Any]]:
+        """The sources that an item of the history holds, by the numbers that they were given."""
+        return {}
+
     def failed(self, call: HostedCall, error: APIError) -> Outcome:
         """The outcome of a run that failed so, ran out of time, was malformed, or was one too many."""
         return Outcome({"status": "failed", "error": fault(error)})
@@ -122,6 +148,10 @@ class Provider(ABC):
 
     waits: bool = False
     """Whether opening waits for something outside; then it is opened only once the response has begun."""
+
+    def wanted(self, request: CreateResponse) -> bool:
+        """Whether the request asks for any tool of it."""
+        return any(isinstance(tool, dict) and tool.get("type") in self.types for tool in request.tools)
 
     def check(self, declared: Sequence[dict[str, Any]], request: CreateResponse) -> None:  # noqa: B027 - most have none
         """See that the entries can be read, before there is a response.
