@@ -44,8 +44,8 @@ class Session(Struct):
     """One response, as its tools know it.
 
     `evidence` are the bodies of the hosted items before now, in full, oldest first: those of the history and those of
-    this response, from `before` on. `sources` has the annotation of each number by which the model can cite (B15); it is
-    filled from the evidence of the history before the first turn.
+    this response, from `before` on. `sources` has the annotation of each number by which the model can cite (B15), at
+    first those of the history.
     """
 
     scope: Scope
@@ -120,7 +120,7 @@ class HostedTool(ABC):
     def settle(self, call: HostedCall, outcome: Outcome, session: Session) -> Outcome:
         """What becomes of an outcome once those of all calls before it are in `session`; called in the model's order.
 
-        Runs of one turn go side by side; what depends on their order, numbers of sources and what was seen, is made here.
+        Runs of one turn go side by side; what depends on their order, such as numbers of sources, is made here.
         """
         return outcome
 
