@@ -16,6 +16,7 @@ from requirements_cluster import CLUSTER
 from requirements_dialects import CONSTRAINTS, DIALECTS_A, DIALECTS_B
 from requirements_driver import ASK, DRIVER_CALLS, DRIVER_DECODE, DRIVER_ENCODE, DRIVER_STREAM, DRIVER_TOOLS
 from requirements_engines import FLORENCE, LOCAL_ENGINE, LOCAL_MEDIA, PROBE, SAMPLING, SCRIPTED_ENGINE, TEMPLATES
+from requirements_loop import LOOP
 from requirements_project import ATTACKS, COMMAND_LINE, KEYS, OUTBOUND, PROJECT
 from requirements_prompt import PROMPT, RULES, TOOLS
 from requirements_ray import RAY
@@ -85,4 +86,5 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *RAY,
     *REGISTRY,
     *ROUTING,
+    *LOOP,
 )

@@ -7,6 +7,7 @@ import pytest
 from antiphon.store.base import IdempotencyRecord, Scope, Store, StoredItem
 from antiphon.store.conversations import ConversationStore
 from antiphon.store.files import FileStore
+from antiphon.store.toolruns import ToolRunStore
 from antiphon.store.registers import Registers
 from support.stores import OURS, THEIRS, Clock, add, batch, begun, ended, frames, item, look_up, talk
 
@@ -105,7 +106,9 @@ async def test_the_tests_of_tenants_walk_every_method_that_takes_a_scope() -> No
     assert registers < set(Registers.__abstractmethods__)
     # Walked by the tests of files.
     files = set(FileStore.__abstractmethods__)
-    assert scoped == responses | conversations | registers | files
+    # Walked by the tests of these runs.
+    runs = set(ToolRunStore.__abstractmethods__)
+    assert scoped == responses | conversations | registers | files | runs
 
 
 @pytest.mark.requirement("store:tenant")

@@ -79,6 +79,7 @@ HEADINGS: Mapping[str, str] = {
     "CLUSTER": "In a cluster",
     "RAY": "On a Ray cluster",
     "REGISTRY": "The models of a server",
+    "LOOP": "The loop of hosted tools",
 }
 
 
@@ -116,6 +117,7 @@ EXAMPLES: Mapping[str, str] = {
     "In a cluster": "files for Compose, Kubernetes and systemd, a proxy before replicas, dashboards and alarms",
     "On a Ray cluster": "an engine on another node, its loss in mid-stream, a replica's start and end, `deploy ray`",
     "Routing": "a history stays where its prefix is cached; bounded load; a lost replica's histories move once",
+    "The loop of hosted tools": "several turns in one response, budgets, approvals, and crashes in the middle of a run",
 }
 """What a reader may know an area by."""
 

@@ -44,6 +44,7 @@ from antiphon.store.rows import (
     StoreLimits,
     StoreStatus,
 )
+from antiphon.store.toolruns import ToolRun, ToolRunStore
 
 __all__ = [
     "SERVER",
@@ -70,6 +71,7 @@ __all__ = [
     "StoredItem",
     "StoredPrompt",
     "StoredResponse",
+    "ToolRun",
 ]
 
 SERVER = "antiphon:server"
@@ -192,7 +194,7 @@ class ResponseStore(ABC):
         return nullcontext()
 
 
-class Store(ResponseStore, ConversationStore, FileStore, Registers):
+class Store(ResponseStore, ToolRunStore, ConversationStore, FileStore, Registers):
     """Everything that a server keeps."""
 
     shared: bool = False

@@ -20,6 +20,7 @@ from antiphon.store.memory_conversations import MemoryConversations
 from antiphon.store.memory_files import MemoryFiles
 from antiphon.store.memory_registers import MemoryRegisters
 from antiphon.store.memory_rows import Item, Items, Key, ResponseRow, check_order
+from antiphon.store.memory_toolruns import MemoryToolRuns
 from antiphon.store.refusals import conversation_locked, response_exists, response_in_progress
 from antiphon.store.rows import (
     ChainTurn,
@@ -38,7 +39,7 @@ from antiphon.store.rows import (
 __all__ = ["MemoryStore"]
 
 
-class MemoryStore(MemoryConversations, MemoryRegisters, MemoryFiles, Store):
+class MemoryStore(MemoryToolRuns, MemoryConversations, MemoryRegisters, MemoryFiles, Store):
     """Keeps everything in memory within limits (M41).
 
     `clock` gives seconds that never go back; ages count by it, so that a wall clock that is set does no harm.
@@ -367,6 +368,7 @@ class MemoryStore(MemoryConversations, MemoryRegisters, MemoryFiles, Store):
         row.status = finished.status
         row.snapshot = finished.snapshot
         row.plan = b""
+        row.tool_runs.clear()
         row.batches = [replace(batch, sampled=b"") if batch.sampled else batch for batch in row.batches]
         row.ended_at = self._clock()
         self._end(row)
@@ -450,6 +452,7 @@ class MemoryStore(MemoryConversations, MemoryRegisters, MemoryFiles, Store):
         self._own_bytes -= row.own_size
         row.snapshot = b""
         row.batches = []
+        row.tool_runs.clear()
         self._remove_unneeded(row)
 
     def _remove_unneeded(self, row: ResponseRow) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from antiphon.store.refusals import events_out_of_order
 from antiphon.store.rows import EventBatch, NewResponse, StoredItem, StoredResponse
+from antiphon.store.toolruns import ToolRun
 
 __all__ = ["RUNNING", "Item", "Items", "Key", "ResponseRow", "check_order"]
 
@@ -117,6 +118,7 @@ class ResponseRow:
         "snapshot",
         "status",
         "temporary",
+        "tool_runs",
     )
 
     def __init__(self, key: Key, parent: ResponseRow | None, response: NewResponse, ttl_seconds: float | None) -> None:
@@ -138,6 +140,7 @@ class ResponseRow:
         self.input_items: list[Item] = []
         self.output_items: list[Item] = []
         self.batches: list[EventBatch] = []
+        self.tool_runs: dict[int, ToolRun] = {}
         self.children: dict[Key, ResponseRow] = {}
         self.retained = 0
         self.gone = False

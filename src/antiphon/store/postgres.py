@@ -30,6 +30,7 @@ from antiphon.store.postgres_removal import PostgresRemoval
 from antiphon.store.postgres_responses import PostgresResponses
 from antiphon.store.postgres_schema import check_server, migrate
 from antiphon.store.postgres_session import RELOCK_SECONDS, lock_key
+from antiphon.store.postgres_toolruns import PostgresToolRuns
 from antiphon.store.rows import ClaimedResponse, RunningResponse, Scope, StoredResponse, StoreStatus
 
 __all__ = ["PostgresStore"]
@@ -38,7 +39,9 @@ _SECOND_LOOK_SECONDS = 0.3
 _START_PAUSE = 0.1
 
 
-class PostgresStore(PostgresResponses, PostgresRemoval, PostgresConversations, PostgresRegisters, Store):
+class PostgresStore(
+    PostgresResponses, PostgresToolRuns, PostgresRemoval, PostgresConversations, PostgresRegisters, Store
+):
     """Keeps everything in a PostgreSQL database; `url` is `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`."""
 
     shared = True

@@ -145,6 +145,7 @@ TABLES = [
     "responses",
     "samples",
     "tenants",
+    "tool_runs",
     "webhook_deliveries",
 ]
 """The tables of the store, but for that of its schema's version."""

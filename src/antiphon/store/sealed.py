@@ -1,9 +1,9 @@
 """A store whose bodies are sealed, over any other store (issue 3, Encryption at rest).
 
-Sealed are snapshots, items, events and what was sampled for them, plans, conversations' metadata, webhooks, prompts,
-files and their names, the digests of idempotent requests and the keys of blobs. Ids, states, times, the order of
-events, the sizes and purposes of files, and API keys, of which only digests are kept, stay as they are. Offsets of
-events count in the plain body.
+Sealed are snapshots, items, events and what was sampled for them, plans, runs of hosted tools, conversations' metadata,
+webhooks, prompts, files and their names, the digests of idempotent requests and the keys of blobs. Ids, states, times,
+the order of events, the sizes and purposes of files, and API keys, of which only digests are kept, stay as they are.
+Offsets of events count in the plain body.
 
 A tenant's key is made with its first row, and lies wrapped in the store. It is asked for again every other second, so
 that a server soon sees that a tenant was deleted elsewhere.
@@ -46,6 +46,7 @@ from antiphon.store.rows import (
 )
 from antiphon.store.sealed_files import SealedFiles
 from antiphon.store.sealed_keys import TenantKeys, open_sealed, unreadable
+from antiphon.store.sealed_toolruns import SealedToolRuns
 from antiphon.store.sealing import DataKey, MasterKey, UnsealableError
 
 __all__ = ["SealedStore"]
@@ -58,7 +59,7 @@ CONVERSATION, DELIVERY, IDEMPOTENCY, CODEC = "conversation", "delivery", "idempo
 PROMPT = "prompt"
 
 
-class SealedStore(SealedFiles, Store):
+class SealedStore(SealedToolRuns, SealedFiles, Store):
     """Seals what goes into `inner` and opens what comes out; `clock` gives seconds that only go forward."""
 
     sealed = True

@@ -36,6 +36,7 @@ from antiphon.store.sqlite_conversations import LARGE, SQLiteConversations
 from antiphon.store.sqlite_ledger import unpack_offsets
 from antiphon.store.sqlite_registers import SQLiteRegisters
 from antiphon.store.sqlite_rows import FORMAT, IN, OUT, stored_response
+from antiphon.store.sqlite_toolruns import SQLiteToolRuns
 
 __all__ = ["SQLiteStore"]
 
@@ -47,7 +48,7 @@ _BATCHES_A_READ = 32
 _LONG_LOG = 2000
 
 
-class SQLiteStore(SQLiteConversations, SQLiteRegisters, Store):
+class SQLiteStore(SQLiteToolRuns, SQLiteConversations, SQLiteRegisters, Store):
     """Keeps everything in a SQLite file; one server per file."""
 
     _owners: dict[str, int]
