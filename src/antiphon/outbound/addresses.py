@@ -61,13 +61,15 @@ def is_public(address: Address) -> bool:
 class AddressPolicy:
     """Public addresses, and what `--allow-outbound` names beside them.
 
-    An entry is a host name, which may then stand for any address; an address; or a network such as 10.0.0.0/8.
+    An entry is a host name, which may then stand for any address; an address; or a network such as 10.0.0.0/8. With
+    `public` False only what is named passes.
 
     Raises:
         ConfigurationError: an entry is none of these.
     """
 
-    def __init__(self, allow: Sequence[str] = ()) -> None:
+    def __init__(self, allow: Sequence[str] = (), *, public: bool = True) -> None:
+        self._public = public
         self._hosts: set[str] = set()
         self._networks: list[Network] = []
         for entry in allow:
@@ -85,7 +87,7 @@ class AddressPolicy:
             found = ip_address(address)
         except ValueError:
             return False
-        return is_public(found) or _in_any(found, self._networks)
+        return (self._public and is_public(found)) or _in_any(found, self._networks)
 
 
 def _in_any(address: Address, networks: Iterable[Network]) -> bool:

@@ -16,7 +16,7 @@ from yarl import URL
 
 from antiphon.errors import OutboundError, OutboundRefusedError
 from antiphon.outbound.addresses import AddressPolicy
-from antiphon.outbound.answer import OutboundResponse, not_public
+from antiphon.outbound.answer import OutboundResponse, OutboundStream, not_public
 from antiphon.outbound.target import Target, check_letters, parse_target
 
 if TYPE_CHECKING:
@@ -34,12 +34,14 @@ _FOLLOWED: Final = frozenset({"GET", "HEAD"})
 class OutboundClient:
     """Asks URLs that someone else named. `allow` is what may be asked although it is not public.
 
+    With `public` False that is all that may be asked.
+
     Raises:
         ConfigurationError: an entry of `allow` cannot be used.
     """
 
-    def __init__(self, allow: Sequence[str] = (), *, lookup: Lookup | None = None) -> None:
-        self._policy = AddressPolicy(allow)
+    def __init__(self, allow: Sequence[str] = (), *, lookup: Lookup | None = None, public: bool = True) -> None:
+        self._policy = AddressPolicy(allow, public=public)
         self._lookup = lookup or _system_lookup
         self._session: Session | None = None
 
@@ -83,12 +85,30 @@ class OutboundClient:
         except TimeoutError:
             raise OutboundError("The other side was too slow.") from None
 
+    async def begin(
+        self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes | None = None
+    ) -> OutboundStream:
+        """Ask a URL, and give the answer once it has begun, without a limit of time; a redirect is one like any other.
+
+        Whoever asks closes it.
+
+        Raises:
+            OutboundRefusedError: the target may not be asked; nothing was sent to it.
+            OutboundError: it cannot be reached, or breaks off.
+        """
+        target = parse_target(url)
+        self._vet(target)
+        return await self._opened().begin(method, target, headers or {}, body)
+
     async def _ask(
         self, method: str, target: Target, headers: Mapping[str, str], body: bytes | None, max_bytes: int | None
     ) -> OutboundResponse:
+        self._vet(target)
+        return await self._opened().ask(method, target, headers, body, max_bytes)
+
+    def _vet(self, target: Target) -> None:
         if target.literal and not self._policy.permits(target.host, target.host):
             raise not_public()
-        return await self._opened().ask(method, target, headers, body, max_bytes)
 
     def _opened(self) -> Session:
         if self._session is None:

@@ -6,7 +6,8 @@ Every name is looked up by the client's own lookup, and its addresses are vetted
 from __future__ import annotations
 
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import aiohttp
@@ -14,7 +15,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from antiphon.errors import OutboundError
 from antiphon.outbound.addresses import AddressPolicy
-from antiphon.outbound.answer import OutboundResponse, not_public
+from antiphon.outbound.answer import OutboundResponse, OutboundStream, not_public
 from antiphon.outbound.target import Target
 
 __all__ = ["Session"]
@@ -58,19 +59,65 @@ class Session:
             OutboundRefusedError: the target may not be asked; nothing was sent to it.
             OutboundError: it cannot be reached, breaks off or answers too much.
         """
-        try:
+        with _told():
             async with self._session.request(
                 method, target.url, headers=headers, data=body, allow_redirects=False
             ) as response:
-                found = {name.lower(): value for name, value in response.headers.items()}
                 content = b"" if max_bytes is None else await _read(response, max_bytes)
-                return OutboundResponse(response.status, found, content)
-        except aiohttp.ClientConnectorCertificateError:
-            raise OutboundError("The certificate of the other side is not valid for its name.") from None
-        except aiohttp.ClientConnectorError:
-            raise OutboundError("The other side cannot be reached.") from None
-        except (aiohttp.ClientError, OSError, ValueError):
-            raise OutboundError("The other side broke off, or did not answer in HTTP.") from None
+                return OutboundResponse(response.status, _headers(response), content)
+
+    async def begin(
+        self, method: str, target: Target, headers: Mapping[str, str], body: bytes | None
+    ) -> OutboundStream:
+        """Send one request, and give its answer once that has begun; to be closed by whoever asked.
+
+        Raises:
+            OutboundRefusedError: the target may not be asked; nothing was sent to it.
+            OutboundError: it cannot be reached, or breaks off.
+        """
+        with _told():
+            return _Stream(
+                await self._session.request(method, target.url, headers=headers, data=body, allow_redirects=False)
+            )
+
+
+class _Stream(OutboundStream):
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self.status = response.status
+        self.headers = _headers(response)
+
+    async def chunks(self, max_bytes: int) -> AsyncIterator[bytes]:
+        size = 0
+        with _told():
+            async for chunk in self._response.content.iter_any():
+                size += len(chunk)
+                if size > max_bytes:
+                    raise _too_much(max_bytes)
+                yield chunk
+
+    def close(self) -> None:
+        self._response.close()
+
+
+@contextmanager
+def _told() -> Generator[None]:
+    try:
+        yield
+    except aiohttp.ClientConnectorCertificateError:
+        raise OutboundError("The certificate of the other side is not valid for its name.") from None
+    except aiohttp.ClientConnectorError:
+        raise OutboundError("The other side cannot be reached.") from None
+    except (aiohttp.ClientError, OSError, ValueError):
+        raise OutboundError("The other side broke off, or did not answer in HTTP.") from None
+
+
+def _headers(response: aiohttp.ClientResponse) -> dict[str, str]:
+    return {name.lower(): value for name, value in response.headers.items()}
+
+
+def _too_much(max_bytes: int) -> OutboundError:
+    return OutboundError(f"The other side answered more than {max_bytes} bytes.")
 
 
 class _VettingResolver(AbstractResolver):
@@ -116,6 +163,6 @@ async def _read(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
     async for chunk in response.content.iter_chunked(_CHUNK):
         size += len(chunk)
         if size > max_bytes:
-            raise OutboundError(f"The other side answered more than {max_bytes} bytes.")
+            raise _too_much(max_bytes)
         chunks.append(chunk)
     return b"".join(chunks)
