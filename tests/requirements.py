@@ -17,12 +17,14 @@ from requirements_dialects import CONSTRAINTS, DIALECTS_A, DIALECTS_B
 from requirements_driver import ASK, DRIVER_CALLS, DRIVER_DECODE, DRIVER_ENCODE, DRIVER_STREAM, DRIVER_TOOLS
 from requirements_engines import FLORENCE, LOCAL_ENGINE, LOCAL_MEDIA, PROBE, SAMPLING, SCRIPTED_ENGINE, TEMPLATES
 from requirements_loop import LOOP
+from requirements_mcp import MCP
 from requirements_project import ATTACKS, COMMAND_LINE, KEYS, OUTBOUND, PROJECT
 from requirements_prompt import PROMPT, RULES, TOOLS
 from requirements_ray import RAY
 from requirements_registry import REGISTRY
 from requirements_responses_upstream import RESPONSES_UPSTREAMS
 from requirements_routing import ROUTING
+from requirements_search import SEARCH
 from requirements_store import POSTGRESQL, SCALE, SHARED_STORES, SQLITE, STORE
 from requirements_talks import COMPACTION, CONVERSATIONS, WEBSOCKET
 from requirements_upkeep import UPKEEP
@@ -87,4 +89,6 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *REGISTRY,
     *ROUTING,
     *LOOP,
+    *MCP,
+    *SEARCH,
 )

@@ -79,7 +79,9 @@ HEADINGS: Mapping[str, str] = {
     "CLUSTER": "In a cluster",
     "RAY": "On a Ray cluster",
     "REGISTRY": "The models of a server",
+    "SEARCH": "Search in documents",
     "LOOP": "The loop of hosted tools",
+    "MCP": "MCP servers and the web",
 }
 
 
@@ -115,8 +117,10 @@ EXAMPLES: Mapping[str, str] = {
     "Florence-2": "labels, boxes, corners and outlines in pixels, whatever the model generates",
     "The driver": "contexts to requests, answers and streams of any endpoint to one response, by rule",
     "In a cluster": "files for Compose, Kubernetes and systemd, a proxy before replicas, dashboards and alarms",
+    "Search in documents": "words and vectors ranked together, patterns by RE2, filters, facets, all of it bounded",
     "On a Ray cluster": "an engine on another node, its loss in mid-stream, a replica's start and end, `deploy ray`",
     "Routing": "a history stays where its prefix is cached; bounded load; a lost replica's histories move once",
+    "MCP servers and the web": "servers by URL or of the operator, approvals, hostile servers, secrets that stay secret",
     "The loop of hosted tools": "several turns in one response, budgets, approvals, and crashes in the middle of a run",
 }
 """What a reader may know an area by."""

