@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import UNSET
 
+from antiphon.protocol.credentials import shown_tool
 from antiphon.protocol.items import Item
 from antiphon.protocol.request import CreateResponse, TextConfig, TextFormat
 from antiphon.protocol.response import Response, wire_item
@@ -55,7 +56,7 @@ def open_response(
         temperature=1.0 if request.temperature is None else request.temperature,
         text=_text(request.text),
         tool_choice=encode_choice(request.tool_choice),
-        tools=list(request.tools),
+        tools=[shown_tool(tool) for tool in request.tools],
         top_logprobs=request.top_logprobs,
         top_p=1.0 if request.top_p is None else request.top_p,
         truncation=request.truncation,

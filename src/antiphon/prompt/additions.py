@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from antiphon.errors import InvalidRequestError
 from antiphon.prompt.toolbox import AddedTool
+from antiphon.protocol.credentials import has_secrets
 from antiphon.protocol.items import Item, RawItem
 from antiphon.protocol.json import field_error
 from antiphon.protocol.request import CreateResponse, TextConfig, TextFormat
@@ -65,11 +66,19 @@ def added_tools(item_type: str, body: Mapping[str, Any], path: str) -> list[Adde
     """The tools that an item adds; `path` is its place in the request, for messages.
 
     Raises:
-        InvalidRequestError: `tools` is no list of tools.
+        InvalidRequestError: `tools` is no list of tools, or one holds credentials.
     """
     if item_type not in (ADDITIONAL_TOOLS, SEARCH_OUTPUT):
         return []
     tools = decode_tools(body.get("tools") or [], f"{path}.tools")
+    for index, tool in enumerate(tools):
+        if has_secrets(tool):
+            # Items are kept and told as they came.
+            raise InvalidRequestError(
+                "Credentials of an MCP server are taken in 'tools' only, since items are kept.",
+                param=f"{path}.tools[{index}]",
+                code="invalid_value",
+            )
     return [AddedTool(tool, loaded=item_type == SEARCH_OUTPUT) for tool in tools]
 
 

@@ -26,6 +26,7 @@ from antiphon.runtime.affinity import Affinities
 from antiphon.runtime.codec import Codec
 from antiphon.runtime.compaction import Compaction, plan_turn
 from antiphon.runtime.conversations import Conversations, conversation_id
+from antiphon.runtime.credentials import veiled
 from antiphon.runtime.history import History, Turn, convert
 from antiphon.runtime.inputs import answered_calls, resolve_items, stored_items
 from antiphon.runtime.limits import KeyLimits
@@ -259,7 +260,9 @@ class Planner:
             store=store,
             begun=store is not None and (request.stream or request.background or request.conversation is not None),
             generate=request.generate,
-            resume=b"" if resumed or not request.background else self._resume_plan(sent, dialect, prompt, reading),
+            resume=self._resume_plan(scope, sent, dialect, prompt, reading)
+            if request.background and not resumed
+            else b"",
             keep_seconds=TEMPORARY_SECONDS if request.background and not request.store else None,
             codec=self.codec,
             seal=self._seal(scope) if ENCRYPTED_REASONING in request.include else None,
@@ -329,11 +332,13 @@ class Planner:
     def _seal(self, scope: Scope) -> Callable[[str], str]:
         return lambda text: self.codec.seal(scope, REASONING, text.encode())
 
-    def _resume_plan(self, sent: bytes | CreateResponse, dialect: str, prompt: Prompt, reading: Reading) -> bytes:
+    def _resume_plan(
+        self, scope: Scope, sent: bytes | CreateResponse, dialect: str, prompt: Prompt, reading: Reading
+    ) -> bytes:
         seed = prompt.sampling.seed
         return msgspec.msgpack.encode(
             ResumePlan(
-                request=sent if isinstance(sent, bytes) else b"",
+                request=veiled(self.codec, scope, sent, reading.request) if isinstance(sent, bytes) else b"",
                 seed=0 if seed is None else seed,
                 fingerprint=reading.engine.fingerprint,
                 dialect=dialect,

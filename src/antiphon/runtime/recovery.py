@@ -22,6 +22,7 @@ from antiphon.machine.turn import progress
 from antiphon.protocol.json import encode
 from antiphon.protocol.request import decode_create_response
 from antiphon.protocol.response import TERMINAL_STATUSES, Response, ResponseError, decode_response
+from antiphon.runtime.credentials import revealed
 from antiphon.runtime.inputs import stored_items
 from antiphon.runtime.journal import batch_of, frames_of, sampled_of
 from antiphon.runtime.outputs import output_items, response_error
@@ -132,7 +133,7 @@ class Recovery:
         now = await self._store.get_response(scope, row.id)
         if now is None or now.fence != row.fence or now.status in TERMINAL_STATUSES:
             return None
-        request = decode_create_response(resumed.request)
+        request = decode_create_response(await revealed(self._planner.codec, scope, resumed.request))
         begun = fold_frames(frames_of(batches))
         stood = progress(begun.output)
         sampled, spent = sampled_of(batches, stood.rounds)
