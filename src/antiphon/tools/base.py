@@ -106,7 +106,11 @@ class HostedTool(ABC):
         """The item of a call when it is begun, without `id` and `status`: its type, and what the call says."""
 
     def approval(self, call: HostedCall) -> dict[str, Any] | None:
-        """The item that asks for approval of this call, without an id; None where none is needed."""
+        """The item that asks for approval of this call, without an id; None where none is needed.
+
+        It is asked of every call before it runs, also of one that was approved (`call.approval`): where what was
+        approved has changed since, it asks again. Keys that begin with `_` are kept and not told.
+        """
         return None
 
     @abstractmethod
