@@ -29,6 +29,7 @@ END = "<!-- supported: end -->"
 
 HEADINGS: Mapping[str, str] = {
     "WIRE": "The wire",
+    "CORPUS_TOOLS": "Tools over documents",
     "MACHINE": "The event log",
     "PROMPT": "Prompts and tool calls",
     "LOCAL_ENGINE": "The local engine",
