@@ -14,4 +14,16 @@ SEARCH: tuple[Requirement, ...] = (
         "issue 6, part 3",
         "The embedding model comes as a wheel of the package index, checked, and is made into a GGUF here.",
     ),
+    R("search:filters:openai", "hosted-tools A1", "Filters of OpenAI: eq, ne, gt, gte, lt, lte, in, nin; and, or."),
+    R(
+        "search:filters:mixedbread",
+        "hosted-search 3.1",
+        "Filters of Mixedbread: like, contains, starts_with, regex and their negations; all, any, none.",
+    ),
+    R(
+        "search:filters:faults",
+        "faults B2 16, B3 25, 30, 38",
+        "A filter is bounded, its patterns are RE2's, and what cannot be read is a 400 that says where.",
+    ),
+    R("search:words", "local-engine 6", "A text index is asked for the words of a question that tell something."),
 )
