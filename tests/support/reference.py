@@ -81,12 +81,14 @@ HEADINGS: Mapping[str, str] = {
     "RAY": "On a Ray cluster",
     "REGISTRY": "The models of a server",
     "SEARCH": "Search in documents",
+    "HOSTED": "Hosted items",
     "LOOP": "The loop of hosted tools",
     "MCP": "MCP servers and the web",
 }
 
 
 EXAMPLES: Mapping[str, str] = {
+    "Hosted items": "event orders of each type, results by include, evidence over chains, citations, pruned results",
     "The wire": "minimal forms, nulls and unknown fields are accepted; what is at fault is named by its path",
     "The event log": "one terminal event, stable ids, numbers without gaps; replayed bytes are the streamed bytes",
     "Prompts and tool calls": "system text anywhere, thinking, tool outputs with images, calls parsed while streamed",

@@ -14,6 +14,8 @@ from antiphon.machine.deltas import (
     AnnotationDelta,
     CallItemDelta,
     CommandStart,
+    HostedEnd,
+    HostedStart,
     MessageStart,
     PatchStart,
     RawItemDelta,
@@ -30,12 +32,14 @@ from antiphon.machine.deltas import (
     ToolCallDelta,
     ToolCallStart,
 )
+from antiphon.machine.hosted import begun_item, closing, opening
 from antiphon.machine.log import EventLog
 from antiphon.machine.opened import Opened
 from antiphon.machine.standing import (
     COMMAND,
     CUSTOM,
     FUNCTION,
+    HOSTED,
     NOTHING,
     PATCH,
     REASONING,
@@ -329,6 +333,28 @@ class Assembler(Opened):
         self._log.append(e.OutputItemAdded(output_index=self._output_index, item=begun))
         self._log.append(e.OutputItemDone(output_index=self._output_index, item=body))
 
+    def _hosted_start(self, delta: HostedStart) -> None:
+        body = delta.body
+        if body["id"] in self._hosted:
+            return
+        self._close("completed")
+        self._hosted.add(body["id"])
+        self._add(begun_item(body), HOSTED)
+        for event in opening(body, self._output_index):
+            self._log.append(event)
+        # Nothing of it is seen before it is done, but a run that is cut says what it was called with.
+        self._item = {name: value for name, value in body.items() if not name.startswith("_")}
+
+    def _hosted_end(self, delta: HostedEnd) -> None:
+        """Close the item; what is not open any more was closed before a crash."""
+        body = delta.body
+        if self._open != HOSTED or body["id"] != self._item_id:
+            return
+        for event in closing(body, self._output_index):
+            self._log.append(event)
+        self._log.append(e.OutputItemDone(output_index=self._output_index, item=body))
+        self._open = NOTHING
+
     def _stop(self, delta: Stop) -> None:
         self.stopped = delta
 
@@ -347,6 +373,8 @@ class Assembler(Opened):
         ShellLimits: _shell_limits,
         PatchStart: _patch,
         CallItemDelta: _call_item,
+        HostedStart: _hosted_start,
+        HostedEnd: _hosted_end,
         RawItemDelta: _raw_item,
         Stop: _stop,
     }

@@ -19,6 +19,8 @@ __all__ = [
     "CallItemDelta",
     "CommandStart",
     "Delta",
+    "HostedEnd",
+    "HostedStart",
     "MessageStart",
     "PatchStart",
     "RawItemDelta",
@@ -136,6 +138,21 @@ class RawItemDelta(Struct, frozen=True, gc=False):
     begins: bool = False
 
 
+class HostedStart(Struct, frozen=True):
+    """An item of a hosted tool that runs here begins: its id, its type, and what the call says.
+
+    The loop makes it, no engine does. One whose id the log has is told no second time.
+    """
+
+    body: dict[str, Any]
+
+
+class HostedEnd(Struct, frozen=True):
+    """The same item when its tool has run, whole, as the client sees it."""
+
+    body: dict[str, Any]
+
+
 class TokenUsage(Struct, frozen=True, gc=False):
     """Tokens of one turn, as the engine counted them."""
 
@@ -178,5 +195,5 @@ Delta = (
 )
 """What an engine yields."""
 
-Routed = Delta | ShellStart | CommandStart | ShellLimits | PatchStart | CallItemDelta
+Routed = Delta | ShellStart | CommandStart | ShellLimits | PatchStart | CallItemDelta | HostedStart | HostedEnd
 """What the assembler takes: the same, once the router has made items of calls."""

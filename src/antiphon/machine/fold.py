@@ -12,11 +12,26 @@ from typing import Any, ClassVar
 from msgspec import UNSET
 
 from antiphon.protocol import events as e
+from antiphon.protocol.hosted import is_beside
 from antiphon.protocol.items import Message, Reasoning
 from antiphon.protocol.parts import OutputText, ReasoningText, Refusal, SummaryText
 from antiphon.protocol.response import Response, output_text
 
 __all__ = ["Fold", "fold"]
+
+
+_RAW_FIELDS = {
+    "response.mcp_call_arguments.delta": "arguments",
+    "response.code_interpreter_call_code.delta": "code",
+}
+_RAW_STATES = frozenset(
+    {
+        "response.file_search_call.searching",
+        "response.web_search_call.searching",
+        "response.code_interpreter_call.interpreting",
+        "response.image_generation_call.generating",
+    }
+)
 
 
 class Fold:
@@ -28,6 +43,7 @@ class Fold:
     def __init__(self) -> None:
         self.response: Response | None = None
         self._pieces: dict[tuple[str, int, int], list[str]] = {}
+        self._places: list[tuple[list[Any], int]] = []
 
     def apply(self, event: object) -> None:
         """Take one event in; events without a rule change nothing."""
@@ -51,7 +67,7 @@ class Fold:
         for (field, output_index, index), pieces in self._pieces.items():
             text = "".join(pieces)
             pieces[:] = [text]
-            item = response.output[output_index]
+            item = self._item(output_index)
             if field == "diff":
                 item["operation"]["diff"] = text
             elif field == "command":
@@ -67,6 +83,10 @@ class Fold:
                     part.text = text
         return response
 
+    def items(self) -> list[Any]:
+        """All items so far by their `output_index`, those beside the output too."""
+        return [items[index] for items, index in self._places]
+
     def _lifecycle(self, event: Any) -> None:
         incoming: Response = event.response
         current = self.response
@@ -81,24 +101,38 @@ class Fold:
         current.usage = incoming.usage
         current.completed_at = incoming.completed_at
         current.service_tier = incoming.service_tier
+        current.context_management = incoming.context_management
         if isinstance(event, e.TERMINAL_EVENTS):
             current.output_text = output_text(current.output)
 
-    def _output(self) -> list[Any]:
-        if self.response is None:
+    def _holder(self, item: Any) -> list[Any]:
+        """Where an item stands: under `output`, or beside it (B26)."""
+        response = self.response
+        if response is None:
             raise LookupError("the log is empty")
-        return self.response.output
+        if not is_beside(item):
+            return response.output
+        if response.hosted_tool_calls is UNSET:
+            response.hosted_tool_calls = []
+        return response.hosted_tool_calls
+
+    def _item(self, output_index: int) -> Any:
+        items, index = self._places[output_index]
+        return items[index]
 
     def _item_added(self, event: e.OutputItemAdded) -> None:
-        self._output().append(event.item)
+        items = self._holder(event.item)
+        self._places.append((items, len(items)))
+        items.append(event.item)
 
     def _item_done(self, event: e.OutputItemDone) -> None:
-        self._output()[event.output_index] = event.item
+        items, index = self._places[event.output_index]
+        items[index] = event.item
         for field in ("arguments", "input", "diff"):
             self._pieces.pop((field, event.output_index, -1), None)
 
     def _part_added(self, event: e.ContentPartAdded) -> None:
-        item = self._output()[event.output_index]
+        item = self._item(event.output_index)
         part: Any = event.part
         if isinstance(item, Reasoning):
             if item.content is UNSET or item.content is None:
@@ -110,7 +144,7 @@ class Fold:
         self._pieces["content", event.output_index, event.content_index] = []
 
     def _part_done(self, event: e.ContentPartDone) -> None:
-        item = self._output()[event.output_index]
+        item = self._item(event.output_index)
         item.content[event.content_index] = event.part
         self._pieces.pop(("content", event.output_index, event.content_index), None)
 
@@ -118,26 +152,35 @@ class Fold:
         self.pieces(event).append(event.delta)
 
     def _annotation(self, event: e.AnnotationAdded) -> None:
-        self._output()[event.output_index].content[event.content_index].annotations.append(event.annotation)
+        self._item(event.output_index).content[event.content_index].annotations.append(event.annotation)
 
     def _summary_added(self, event: e.ReasoningSummaryPartAdded) -> None:
-        self._output()[event.output_index].summary.append(SummaryText(text=""))
+        self._item(event.output_index).summary.append(SummaryText(text=""))
         self._pieces["summary", event.output_index, event.summary_index] = []
 
     def _summary_delta(self, event: e.ReasoningSummaryTextDelta) -> None:
         self._pieces["summary", event.output_index, event.summary_index].append(event.delta)
 
     def _summary_done(self, event: e.ReasoningSummaryPartDone) -> None:
-        self._output()[event.output_index].summary[event.summary_index] = event.part
+        self._item(event.output_index).summary[event.summary_index] = event.part
         self._pieces.pop(("summary", event.output_index, event.summary_index), None)
 
     def _command_added(self, event: e.ShellCommandAdded) -> None:
-        self._output()[event.output_index]["action"]["commands"].append(event.command)
+        self._item(event.output_index)["action"]["commands"].append(event.command)
         self._pieces["command", event.output_index, event.command_index] = [event.command]
 
     def _command_done(self, event: e.ShellCommandDone) -> None:
-        self._output()[event.output_index]["action"]["commands"][event.command_index] = event.command
+        self._item(event.output_index)["action"]["commands"][event.command_index] = event.command
         self._pieces.pop(("command", event.output_index, event.command_index), None)
+
+    def _raw(self, event: e.RawEvent) -> None:
+        """Events of hosted items: more of what a call says, and how far it is."""
+        field = _RAW_FIELDS.get(event.type)
+        if field is not None:
+            item = self._item(event.body["output_index"])
+            item[field] += event.body["delta"]
+        elif event.type in _RAW_STATES:
+            self._item(event.body["output_index"])["status"] = event.type.rpartition(".")[2]
 
     _rules: ClassVar[dict[type, Callable[[Fold, Any], None]]] = {
         e.ResponseCreated: _lifecycle,
@@ -163,6 +206,7 @@ class Fold:
         e.ShellCommandDelta: _delta,
         e.ShellCommandDone: _command_done,
         e.ApplyPatchDiffDelta: _delta,
+        e.RawEvent: _raw,
     }
 
 

@@ -104,6 +104,11 @@ class EventLog:
         """Whether the log stands between two steps, so that an assembler can go on from here."""
         return self._transitions.between_steps
 
+    def items(self) -> list[Any]:
+        """All items by their `output_index`, those beside the output too, with all text that has arrived."""
+        self._fold.snapshot()
+        return self._fold.items()
+
     def append(self, event: Any) -> None:
         """Number, check, fold and encode one event, unless it is one that this log does not have.
 
@@ -208,6 +213,9 @@ class EventLog:
 
     def _encode(self, event: object) -> bytes:
         kind = type(event)
+        if isinstance(event, e.RawEvent):
+            event.body["sequence_number"] = event.sequence_number
+            return encode_frame(event.type.encode(), encode(event.body))
         data = encode(event)
         renamed = self._renamed.get(kind)
         if renamed is None:

@@ -11,11 +11,13 @@ from typing import Any
 from msgspec import UNSET
 
 from antiphon.machine.callitems import identity_of
+from antiphon.machine.hosted import cut_item
 from antiphon.machine.log import Deltas, EventLog
 from antiphon.machine.standing import (
     COMMAND,
     CUSTOM,
     FUNCTION,
+    HOSTED,
     NOTHING,
     PATCH,
     REASONING,
@@ -68,6 +70,7 @@ class Opened:
         self._tokens = 0
         self._thinking = 0
         self._summary = ""
+        self._hosted: set[str] = set()
 
     def take_up(self, standing: Standing) -> None:
         """Go on where an earlier life of this assembler stood; its events are in the log."""
@@ -82,6 +85,7 @@ class Opened:
         self._calls = standing.calls
         self._tokens = standing.tokens
         self._thinking = standing.thinking
+        self._hosted = {item["id"] for item in self._log.items() if isinstance(item, dict)}
 
     def _think(self, kind: str) -> None:
         """Begin a part of thinking, its text or its summary; what is summed up is not thought on."""
@@ -163,6 +167,11 @@ class Opened:
 
     def _close(self, status: str) -> None:
         if self._open == NOTHING:
+            return
+        if self._open == HOSTED:
+            # Whatever ends it here, its run did not come to its end.
+            self._log.append(e.OutputItemDone(output_index=self._output_index, item=cut_item(self._item)))
+            self._open = NOTHING
             return
         if self._open in (FUNCTION, CUSTOM):
             self._close_call(status)

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import UNSET
 
 from antiphon.protocol.credentials import shown_tool
+from antiphon.protocol.hosted import stands_beside
 from antiphon.protocol.items import Item
 from antiphon.protocol.request import CreateResponse, TextConfig, TextFormat
 from antiphon.protocol.response import Response, wire_item
@@ -63,6 +64,7 @@ def open_response(
         user=request.user,
         metadata=request.metadata,
         title=UNSET if title is None else title,
+        hosted_tool_calls=[] if stands_beside(request.tools) else UNSET,
         presence_penalty=request.presence_penalty,
         frequency_penalty=request.frequency_penalty,
     )

@@ -7,7 +7,7 @@ turn after a crash").
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 from typing import Any, cast
 
@@ -21,6 +21,7 @@ from antiphon.machine.standing import (
     COMMAND,
     CUSTOM,
     FUNCTION,
+    HOSTED,
     PATCH,
     REASONING,
     REFUSAL,
@@ -32,6 +33,7 @@ from antiphon.machine.standing import (
 from antiphon.machine.suppressor import Suppressor, segments_of
 from antiphon.protocol import events as e
 from antiphon.protocol.events import decode_event
+from antiphon.protocol.hosted import HOSTED_ITEMS, made_here
 from antiphon.protocol.items import CustomToolCall, FunctionCall
 from antiphon.protocol.parts import Logprob, Refusal, StreamLogprob, TopLogprob
 from antiphon.protocol.response import Response
@@ -69,12 +71,13 @@ class Restored(Struct, frozen=True):
     log: EventLog
     assembler: Assembler
 
-    def suppressor(self, first_item: int = 0) -> Suppressor:
+    def suppressor(self, first_item: int = 0, here: Collection[str] = ()) -> Suppressor:
         """What keeps a turn that yields its deltas from its start again from saying anything twice.
 
-        `first_item` is the `output_index` at which the turn began: the items before it are none of its own.
+        `first_item` is the `output_index` at which the turn began: the items before it are none of its own. No more are
+        those of the types `here`, which hosted tools made that run here.
         """
-        segments = segments_of(self.log.snapshot().output[first_item:])
+        segments = segments_of([item for item in self.log.items()[first_item:] if not made_here(item, here)])
         return Suppressor(
             segments, open_logprobs=self.assembler.open_logprobs, parallel_tool_calls=self.assembler.parallel_tool_calls
         )
@@ -111,10 +114,10 @@ def restore(
         _follow(standing, event)
     if not log.can_go_on:
         raise ValueError("the log ends where nothing can go on")
-    response = log.snapshot()
-    standing.output_index = len(response.output) - 1
+    items = log.items()
+    standing.output_index = len(items) - 1
     if standing.kind:
-        standing.item = response.output[-1]
+        standing.item = items[-1]
     assembler = Assembler(
         log,
         logprobs=logprobs,
@@ -205,6 +208,8 @@ def _follow(standing: Standing, event: Any) -> None:
             standing.calls += 1
         elif isinstance(event.item, dict):
             _open_item(standing, cast("dict[str, Any]", event.item))
+    elif isinstance(event, e.ShellCommandAdded | e.ShellCommandDone) and standing.kind == HOSTED:
+        pass
     elif isinstance(event, e.ShellCommandAdded):
         standing.kind = COMMAND
         standing.content_index = event.command_index
@@ -218,6 +223,10 @@ def _follow(standing: Standing, event: Any) -> None:
 
 def _open_item(standing: Standing, body: dict[str, Any]) -> None:
     kind = str(body.get("type"))
+    if made_here(body, HOSTED_ITEMS):
+        # One of an upstream's, which comes whole, is done before anything can go on.
+        standing.kind = HOSTED
+        return
     standing.kind = _CALL_KINDS.get(kind, "")
     standing.calls += kind in _CALLS
 

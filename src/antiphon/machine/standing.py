@@ -13,6 +13,7 @@ __all__ = [
     "COMMAND",
     "CUSTOM",
     "FUNCTION",
+    "HOSTED",
     "NOTHING",
     "PATCH",
     "REASONING",
@@ -33,6 +34,7 @@ SHELL: Final = "shell"
 COMMAND: Final = "command"
 PATCH: Final = "patch"
 SUMMARY: Final = "summary"
+HOSTED: Final = "hosted"
 
 
 class Standing(Struct):

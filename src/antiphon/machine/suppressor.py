@@ -17,6 +17,8 @@ from antiphon.machine.deltas import (
     AnnotationDelta,
     CallItemDelta,
     CommandStart,
+    HostedEnd,
+    HostedStart,
     MessageStart,
     PatchStart,
     RawItemDelta,
@@ -163,6 +165,9 @@ class Suppressor:
     def _compare(self, delta: Routed) -> Routed | None:
         if isinstance(delta, TextDelta | ReasoningDelta | RefusalDelta):
             return self._text(delta)
+        if isinstance(delta, HostedStart | HostedEnd):
+            # They are no part of what a model says; the assembler knows which of them were told.
+            return delta
         if isinstance(delta, ToolCallDelta):
             return self._arguments(delta)
         if isinstance(delta, CommandStart | ShellLimits):

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from typing import Any, Final, cast
 
+from antiphon.machine.hosted import ORDERS
 from antiphon.protocol import events as e
+from antiphon.protocol.hosted import HOSTED_ITEMS
 
 __all__ = ["IllegalTransitionError", "Transitions"]
 
@@ -117,6 +119,24 @@ PART: dict[type, dict[str, str]] = {
 }
 """Event → state of the part → next state."""
 
+HOSTED: dict[str, dict[str, tuple[int, bool]]] = {
+    kind: {
+        **{told.type: (place, told.more) for place, told in enumerate(order.before, 1)},
+        **{told.type: (len(order.before) + 1, False) for told in (*order.completed, *order.failed)},
+    }
+    for kind, order in ORDERS.items()
+}
+"""Type of a hosted item → its events → the place of each among them, and whether it may come more than once.
+
+Each comes after those of lower places. An item that began in progress ends only after those before its run.
+"""
+
+HOSTED_OPENS: dict[str, int] = {kind: len(order.before) for kind, order in ORDERS.items() if order.before}
+"""Type of a hosted item → the place that it has reached when its tool runs."""
+
+OUTPUT_EVENTS = frozenset({"response.shell_call_output_content.delta", "response.shell_call_output_content.done"})
+"""The events of a shell's output, as many as there are of each command."""
+
 _COMMAND_EVENTS = (e.ShellCommandAdded, e.ShellCommandDelta, e.ShellCommandDone)
 _SUMMARY_EVENTS = frozenset(
     {
@@ -126,6 +146,9 @@ _SUMMARY_EVENTS = frozenset(
         e.ReasoningSummaryTextDone,
     }
 )
+
+
+_STATELESS = frozenset({"mcp_list_tools", "mcp_approval_request", "shell_call_output"})
 
 
 class IllegalTransitionError(Exception):
@@ -143,6 +166,7 @@ class Transitions:
         self._parts: dict[tuple[bool, int, int], str] = {}
         self._open_parts: dict[int, int] = {}
         self._open_items = 0
+        self._hosted: dict[int, tuple[str, int]] = {}
 
     @property
     def ended(self) -> bool:
@@ -159,7 +183,11 @@ class Transitions:
         """Whether no opening or closing sequence is half done: what is open can take more, or something new begins."""
         if self._open_items == 0:
             return self._response not in (FAILING, ENDED)
+        last = len(self._items) - 1
         state = self._items[-1]
+        if last in self._hosted:
+            kind, reached = self._hosted[last]
+            return reached == HOSTED_OPENS.get(kind, 0)
         if state in ("function call", "custom call", "shell call", "patch call", "patch diff"):
             return True
         taking = [part for part in self._parts.items() if part[0][1] == len(self._items) - 1]
@@ -183,6 +211,8 @@ class Transitions:
             self._move_item(event, kind, ITEM[kind])
         elif isinstance(event, e.OutputItemAdded):
             self._open_item(event)
+        elif isinstance(event, e.RawEvent):
+            self._move_hosted(event)
         elif kind in PART_OPENS:
             self._open_part(event, kind)
         else:
@@ -207,10 +237,29 @@ class Transitions:
         if event.output_index != len(self._items):
             raise IllegalTransitionError(f"output_index {event.output_index} after {len(self._items)} items")
         kind, identity = _type_and_id(event.item)
-        whole = isinstance(event.item, dict) and _begins_whole(cast("dict[str, Any]", event.item))
-        self._items.append("other" if whole else ITEM_OPENS.get(kind, "other"))
+        body = cast("dict[str, Any]", event.item) if isinstance(event.item, dict) else None
+        whole = body is not None and _begins_whole(body)
+        begins = body is not None and body.get("status") == "in_progress"
+        state = "other" if whole else ITEM_OPENS.get(kind, "other")
+        self._items.append(state)
         self._ids.append(identity)
         self._open_items += 1
+        if state == "other" and kind in HOSTED_ITEMS and (begins or kind in _STATELESS):
+            self._hosted[event.output_index] = kind, 0
+
+    def _move_hosted(self, event: e.RawEvent) -> None:
+        """An event of a hosted item: each at its place in the order of its type."""
+        self._running(e.RawEvent)
+        index: int = event.body["output_index"]
+        state = self._item_state(index)
+        kind, reached = self._hosted.get(index, ("", 0))
+        place, again = HOSTED.get(kind, {}).get(event.type, (0, False))
+        if kind == "shell_call_output" and event.type in OUTPUT_EVENTS:
+            place, again = 1, True
+        if state == "done" or place < reached or (place == reached and not again) or not place:
+            raise IllegalTransitionError(f"{event.type} at step {reached} of {kind or state}")
+        self._check_id(index, event.body["item_id"])
+        self._hosted[index] = kind, place
 
     def _move_item(self, event: Any, kind: type, row: dict[str, str]) -> None:
         self._running(kind)
@@ -224,6 +273,9 @@ class Transitions:
         if following == "done":
             if self._open_parts.get(index):
                 raise IllegalTransitionError("the item ends while a part of it is open")
+            kind_of_item, reached = self._hosted.pop(index, ("", 0))
+            if reached < HOSTED_OPENS.get(kind_of_item, 0) and kind_of_item not in _STATELESS:
+                raise IllegalTransitionError(f"the item ends before its call was told: step {reached}")
             self._open_items -= 1
         self._items[index] = following
 

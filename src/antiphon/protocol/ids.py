@@ -39,6 +39,17 @@ PREFIX_BY_ITEM_TYPE: dict[str, str] = {
     "tool_search_output": "tso",
     "additional_tools": "at",
     "configuration_update": "cfg",
+    "search_corpus_call": "sc",
+    "grep_call": "gr",
+    "filter_chunks_call": "fch",
+    "inspect_metadata_call": "im",
+    "get_chunks_call": "gc",
+    "list_stores_call": "lst",
+    "prune_context_call": "pc",
+    "store_search_call": "ss",
+    "store_grep_call": "sg",
+    "store_list_chunks_call": "slc",
+    "store_metadata_facets_call": "smf",
 }
 """The id prefix of each item type (responses-api 3); any other type takes `item`."""
 

@@ -116,6 +116,8 @@ class Response(Struct):
     """One response. `output` holds structs, and plain dicts for raw items, so that it encodes as it stands.
 
     `title` is the first words of the first user message of its conversation, on responses that are stored (B23).
+    `hosted_tool_calls` are the calls of corpus tools, where the request declares any (B3); `context_management` is
+    there where something was edited (B14).
     """
 
     id: str
@@ -154,6 +156,8 @@ class Response(Struct):
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     title: str | UnsetType = UNSET
+    hosted_tool_calls: list[Any] | UnsetType = UNSET
+    context_management: dict[str, Any] | UnsetType = UNSET
 
 
 def output_text(output: list[Any]) -> str:

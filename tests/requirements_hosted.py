@@ -1,0 +1,29 @@
+"""The behaviours of hosted items: their events, where they stand, what of them is seen and what the model is told."""
+
+from __future__ import annotations
+
+from support.requirement import Requirement
+
+__all__ = ["HOSTED"]
+
+R = Requirement
+
+HOSTED: tuple[Requirement, ...] = (
+    R(
+        "hosted:order",
+        "hosted-tools A2",
+        "Each hosted item is told by the events of its type, in order, with all fields.",
+    ),
+    R(
+        "hosted:order:failed",
+        "hosted-tools A2",
+        "A failed call has the failed event of its type, or none, and never completed.",
+    ),
+    R("hosted:beside", "B3, B26", "Corpus calls take an output_index and stand in hosted_tool_calls, not in output."),
+    R("hosted:beside:declared", "B3", "hosted_tool_calls is there where corpus tools are declared, and only there."),
+    R("hosted:law", "machine law 1", "All events with hosted items add up to the terminal object, also decoded again."),
+    R("hosted:cut", "responses-api 6.1", "What is cut while a tool runs closes the item as not completed."),
+    R("hosted:restore", "law 4", "A log that ends while a tool runs goes on with the same item, and tells none twice."),
+    R("hosted:include", "B4", "Results are null without their include value; unknown values of include mean nothing."),
+    R("hosted:include:private", "B4", "What an item keeps for the server alone is never seen."),
+)
