@@ -9,7 +9,15 @@ from msgspec import Meta
 
 from antiphon.errors import InvalidRequestError
 
-__all__ = ["MAX_COUNT", "Count", "check_metadata", "too_long"]
+__all__ = [
+    "MAX_COUNT",
+    "MAX_METADATA_ENTRIES",
+    "MAX_METADATA_KEY",
+    "MAX_METADATA_VALUE",
+    "Count",
+    "check_metadata",
+    "too_long",
+]
 
 MAX_COUNT = 2**53 - 1
 """The largest integer that every reader of JSON has exactly; a response repeats what was asked for."""

@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 from antiphon.corpus.library import Ranking
 from antiphon.errors import InvalidRequestError
 from antiphon.protocol.json import field_error
+from antiphon.protocol.vector_stores import HybridWeights, RankingOptions
 
 __all__ = [
     "CORPUS_TYPES",
@@ -48,21 +49,6 @@ CORPUS_TYPES: Final = frozenset(KINDS)
 
 _MOST_STORES = 16
 _Identifier = Annotated[str, Meta(min_length=1, max_length=256)]
-
-
-class HybridWeights(Struct):
-    """`ranking_options.hybrid_search`: the weights of reciprocal rank fusion."""
-
-    embedding_weight: Annotated[float, Meta(ge=0, le=100)] = 1.0
-    text_weight: Annotated[float, Meta(ge=0, le=100)] = 1.0
-
-
-class RankingOptions(Struct):
-    """`ranking_options`: the ranker `none` asks no reranker."""
-
-    ranker: str | None = None
-    score_threshold: Annotated[float, Meta(ge=0, le=1)] | None = None
-    hybrid_search: HybridWeights | None = None
 
 
 class FileSearchEntry(Struct):
