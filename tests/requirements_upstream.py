@@ -70,6 +70,16 @@ UPSTREAMS: tuple[Requirement, ...] = (
         "issue 5, must show 4",
         "A stream that an upstream refused is stored as `failed`; one with an idempotency key is told that instead.",
     ),
+    R(
+        "upstream:texts",
+        "M7",
+        "An upstream goes on with a text or with tokens by its `/completions`, streamed or whole.",
+    ),
+    R(
+        "upstream:count",
+        "responses-api 2.3",
+        "The tokens of a prompt are counted by its upstream where that has a way, and estimated where it fails.",
+    ),
     R("upstream:held:websocket", "responses-api 7", "Over WebSocket a refusal of the upstream is an error frame."),
     R("upstream:retry", "issue 5, section 2", "A connection that fails before the first delta is tried once more."),
     R(

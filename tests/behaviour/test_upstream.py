@@ -144,6 +144,8 @@ async def test_a_client_gets_the_status_of_an_upstream_that_refuses(
             ("/responses", {**body, "stream": True, "store": False}),
             ("/chat/completions", chat),
             ("/chat/completions", {**chat, "stream": True}),
+            ("/completions", {"model": "scripted", "prompt": "Hi"}),
+            ("/completions", {"model": "scripted", "prompt": "Hi", "stream": True}),
         ):
             answer = await app.client.post(path, json=sent)
             assert answer.status_code == status
@@ -402,7 +404,8 @@ async def test_a_conversation_that_is_refused_is_sent_as_strict_templates_take_i
 @pytest.mark.requirement("upstream:serve")
 async def test_what_an_upstream_cannot_do_is_refused(fake: FakeUpstream):
     async with serving(fake) as app:
-        text = await app.client.post("/completions", json={"model": "scripted", "prompt": "Once"})
+        echo = {"model": "scripted", "prompt": [1, 2], "echo": True}
+        text = await app.client.post("/completions", json=echo)
         tokens = await app.client.post("http://127.0.0.1/tokenize", json={"model": "scripted", "content": "Once"})
         counted = await app.client.post(
             "/responses/input_tokens", json={"model": "scripted", "input": "Four words of text"}

@@ -18,11 +18,10 @@ from pydantic import BaseModel
 from clients.conftest import Target
 from clients.strict import Recorder
 from support import tiny_bert
-from support.fronted import own_model, scripted_model
+from support.fronted import scripted_model
 
 requirement = pytest.mark.requirement
 
-TEXT = "it answers conversations only"
 
 WEATHER: Any = {
     "type": "function",
@@ -303,7 +302,6 @@ async def test_the_async_client_does_the_same(async_target: tuple[openai.AsyncOp
 
 
 @requirement("client:completions")
-@own_model(TEXT)
 async def test_the_async_client_goes_on_with_text(async_target: tuple[openai.AsyncOpenAI, str]) -> None:
     client, model = async_target
     text = await client.completions.create(model=model, prompt="Once upon", max_tokens=4)
@@ -311,7 +309,6 @@ async def test_the_async_client_goes_on_with_text(async_target: tuple[openai.Asy
 
 
 @requirement("client:completions")
-@own_model(TEXT)
 def test_text_goes_on_whole_and_streamed(target: Target) -> None:
     asked: Any = {"model": target.model, "prompt": "!COUNT 9", "max_tokens": 5, "temperature": 0}
     whole = target.client.completions.create(**asked)

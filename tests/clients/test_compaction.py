@@ -10,10 +10,8 @@ from agents import Agent, ModelSettings, OpenAIResponsesModel, RunConfig, Runner
 from agents.memory import OpenAIResponsesCompactionSession
 
 from clients.conftest import Target
-from support.fronted import own_model
 
 requirement = pytest.mark.requirement
-ESTIMATE = "what its prompt has of tokens is an estimate until it has answered"
 
 CALL = '!CALL get_weather {"city": "Oslo"}'
 WEATHER: Any = {
@@ -53,7 +51,6 @@ def test_a_compacted_history_is_gone_on_with(scripted: Target) -> None:
 
 
 @requirement("client:openai:input-tokens")
-@own_model(ESTIMATE)
 def test_the_tokens_of_a_compacted_history_are_counted(scripted: Target) -> None:
     compacted = scripted.responses.compact(model=scripted.model, input=HISTORY)
     window: list[Any] = [item.model_dump(exclude_unset=True, warnings=False) for item in compacted.output]
@@ -93,7 +90,6 @@ def test_a_long_input_is_compacted_by_its_threshold(scripted: Target) -> None:
 
 
 @requirement("client:openai:input-tokens")
-@own_model(ESTIMATE)
 def test_tokens_are_counted_before_a_request(target: Target) -> None:
     for fields in (
         {"input": "Hi."},

@@ -98,3 +98,33 @@ def test_log_probabilities_come_from_llama_server(client: openai.OpenAI):
     assert part.logprobs is not None
     assert "".join(entry.token for entry in part.logprobs) == part.text
     assert all(len(entry.top_logprobs) == 2 for entry in part.logprobs)
+
+
+@pytest.mark.requirement("upstream:real", "upstream:texts")
+def test_a_text_goes_on_over_llama_server(client: openai.OpenAI):
+    asked: Any = {"model": "far", "prompt": "One, two, three,", "max_tokens": 6, "temperature": 0}
+    whole = client.completions.create(**asked, logprobs=2)
+    (choice,) = whole.choices
+    assert whole.usage is not None
+    assert (choice.finish_reason, whole.usage.completion_tokens) == ("length", 6)
+    assert choice.logprobs is not None
+    assert "".join(choice.logprobs.tokens or ()) == choice.text != ""
+    assert all(len(top) == 2 for top in choice.logprobs.top_logprobs or ())
+    streamed = client.completions.create(**asked, stream=True)
+    assert "".join(chunk.choices[0].text for chunk in streamed) == choice.text
+    assert client.completions.create(model="far", prompt=[1, 2, 3], max_tokens=2).usage
+
+
+@pytest.mark.requirement("upstream:real", "upstream:count")
+@pytest.mark.parametrize("tools", [[], [TOOL]])
+def test_the_tokens_of_a_prompt_are_those_that_llama_server_reads(client: openai.OpenAI, tools: Any):
+    said: Any = [
+        {"role": "user", "content": "How are you? 😀"},
+        {"role": "assistant", "content": "Well."},
+        {"role": "user", "content": "<|im_start|> is a marker."},
+    ]
+    asked: Any = {"model": "far", "input": said, "instructions": "Be brief.", "tools": tools}
+    counted = client.responses.input_tokens.count(**asked)
+    made = client.responses.create(**asked, max_output_tokens=1)
+    assert made.usage is not None
+    assert counted.input_tokens == made.usage.input_tokens

@@ -219,6 +219,10 @@ class Engine(ABC):
         """
         raise UnsupportedError("This model answers conversations only: use /v1/responses or /v1/chat/completions.")
 
+    async def count(self, turn: PreparedTurn) -> int:
+        """The input tokens of a prepared turn, as exactly as they can be told without generating it."""
+        return turn.input_tokens
+
     async def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[Token]:
         """The tokens of a text. `add_special` adds what the model wants in front; `parse_special` reads the spelling of
         a special token as that token.

@@ -311,7 +311,8 @@ class Planner:
         reading = await self.read(scope, request)
         prompt = build_prompt(reading.request, reading.parts, reading.engine)
         with reading.engine.gate.place(bounded=False):
-            return (await prepare(reading.engine, prompt, reading.request.truncation)).input_tokens
+            turn = await prepare(reading.engine, prompt, reading.request.truncation)
+            return await reading.engine.count(turn)
 
     def routed(self, scope: Scope, reading: Reading, prompt: Prompt, own: str | None = None) -> Prompt:
         """The prompt with what it is routed by, where its engine makes use of that; `own` is the id of its response."""

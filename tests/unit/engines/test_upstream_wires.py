@@ -67,7 +67,7 @@ async def _wired(*answers: bytes | Served, **more: Any) -> AsyncIterator[tuple[W
 
 async def _got(wires: Wires, **more: Any) -> bytes:
     """The whole body of an answer."""
-    answer = await wires.ask("POST", "/path?a=b", b"{}", **more)
+    answer = await wires.ask("POST", "/v1/path?a=b", b"{}", **more)
     try:
         body = b""
         while data := await answer.read():

@@ -165,6 +165,10 @@ class ReplicatedEngine(Engine):
         """Prepare a bare text; see `Engine.prepare_text` for what it raises."""
         return await self._ask("", lambda engine: engine.prepare_text(prompt, sampling, max_tokens))
 
+    async def count(self, turn: PreparedTurn) -> int:
+        """The input tokens of a turn, as the one counts them that is best asked."""
+        return await self._ask(turn.prompt.affinity.key, lambda engine: engine.count(turn))
+
     async def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[Token]:
         """The tokens of a text, as one of them has them."""
         return await self._ask(

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
-from typing import Final
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
 
 from antiphon.engines.base import Capabilities, EventHook, PreparedTurn
+from antiphon.engines.responses.counting import counted_body
 from antiphon.engines.responses.decoder import Reading
 from antiphon.engines.responses.generation import PATH, ResponsesTurn, Upstream, generated
 from antiphon.engines.responses.profiles import Profile
 from antiphon.engines.upstream.client import UpstreamTarget
 from antiphon.engines.upstream.elsewhere import ElsewhereEngine
+from antiphon.engines.upstream.generation import ChatTurn
+from antiphon.engines.upstream.generation import generated as continued
+from antiphon.engines.upstream.profiles import PROFILES as CHAT_PROFILES
 from antiphon.engines.upstream.wires import WireError
 from antiphon.machine.deltas import Delta
 from antiphon.prompt.dialects.base import callable_tools
@@ -43,7 +47,15 @@ class ResponsesEngine(ElsewhereEngine):
         media: frozenset[str] = frozenset(),
         on_event: EventHook | None = None,
     ) -> None:
-        super().__init__(name, target, model=model, context_length=context_length, media=media, on_event=on_event)
+        super().__init__(
+            name,
+            target,
+            model=model,
+            context_length=context_length,
+            media=media,
+            on_event=on_event,
+            profile=CHAT_PROFILES.get(profile.name),
+        )
         self._profile = profile
         self._leaving: set[asyncio.Task[None]] = set()
         self._upstream = Upstream(self._client, self._health, self._judge, profile, self._model)
@@ -73,9 +85,13 @@ class ResponsesEngine(ElsewhereEngine):
 
     async def generate(self, turn: PreparedTurn) -> AsyncGenerator[Sequence[Delta]]:
         """The deltas of one turn; closing the generator closes the connection to the upstream."""
-        if not isinstance(turn, ResponsesTurn):
+        if isinstance(turn, ChatTurn) and self._beside is not None:
+            found = continued(turn, self._beside)
+        elif isinstance(turn, ResponsesTurn):
+            found = generated(turn, self._upstream)
+        else:
             raise TypeError("the turn was not prepared by this engine")
-        async with contextlib.aclosing(generated(turn, self._upstream)) as stream:
+        async with contextlib.aclosing(found) as stream:
             async for deltas in stream:
                 yield deltas
 
@@ -92,6 +108,9 @@ class ResponsesEngine(ElsewhereEngine):
         if self._leaving:
             await asyncio.wait(self._leaving, timeout=_LEAVING_SECONDS)
         await super().close()
+
+    def _as_response(self, prompt: Prompt) -> Mapping[str, Any]:
+        return counted_body(prompt, self._profile, self._model)
 
     async def _cancel(self, name: str) -> None:
         with contextlib.suppress(WireError, TimeoutError):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Self, cast
+from urllib.parse import quote, urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -38,6 +39,7 @@ __all__ = [
     "UpstreamMissingError",
     "UpstreamRefusedError",
     "UpstreamTarget",
+    "bounded",
 ]
 
 _MOST_CONNECTIONS: Final = 512
@@ -48,6 +50,8 @@ _MOST_MODELS: Final = 4 * 1024 * 1024
 _KEPT_SECONDS: Final = 4.0
 """Seconds that a connection waits for its next use: servers of Python close theirs after five."""
 
+_SAFE: Final = "/%:@!$&'()*+,;=~-._"
+_VERSION: Final = "/v1"
 _GONE: Final = frozenset({502, 503, 504})
 """What a proxy answers where what it stands for is not there."""
 
@@ -102,6 +106,8 @@ class UpstreamClient:
 
     def __init__(self, target: UpstreamTarget) -> None:
         self._target = target
+        self._path = quote(urlsplit(target.base_url).path.rstrip("/"), safe=_SAFE)
+        self._root = self._path.removesuffix(_VERSION)
         headers = {"content-type": "application/json", "accept": "text/event-stream, application/json"}
         self._wires = Wires(
             target.base_url,
@@ -131,7 +137,7 @@ class UpstreamClient:
                 try:
                     if answer.status >= 500:
                         return None
-                    body = await _bounded(answer, _MOST_MODELS)
+                    body = await bounded(answer, _MOST_MODELS)
                     return decode_models(body) if answer.status == 200 else Models()
                 finally:
                     answer.leave()
@@ -143,7 +149,7 @@ class UpstreamClient:
     def stream(
         self,
         body: Mapping[str, Any] | None,
-        path: str = "/chat/completions",
+        path: str,
         headers: Mapping[str, str] | None = None,
         taken: Callable[[], None] | None = None,
     ) -> UpstreamEvents:
@@ -154,14 +160,21 @@ class UpstreamClient:
         return UpstreamEvents(self, body, path, headers or {}, taken)
 
     async def ask(
-        self, path: str, body: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
+        self,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        root: bool = False,
     ) -> Answer:
         """The answer of the upstream to a request, to be left in any case.
+
+        A path of the `root` is beside `/v1`, not below it.
 
         Raises:
             WireError: there is none.
         """
-        place = self._target.url(path).removeprefix(self._target.base_url)
+        place = (self._root if root else self._path) + self._target.url(path).removeprefix(self._target.base_url)
         method, data = ("GET", None) if body is None else ("POST", encode(body))
         return await self._wires.ask(method, place, data, headers or {})
 
@@ -240,7 +253,7 @@ class UpstreamEvents:
     async def _ask(self) -> Answer:
         answer = self._answer = await self._client.ask(*self._request)
         if answer.status != 200:
-            raise _refusal(answer.status, await _bounded(answer, _MOST_REFUSAL), answer.headers)
+            raise _refusal(answer.status, await bounded(answer, _MOST_REFUSAL), answer.headers)
         if answer.headers.get("content-encoding", "identity") != "identity":
             raise EngineError("The upstream answers in an encoding that it was not asked for.", code=INVALID)
         if self._taken is not None:
@@ -250,12 +263,18 @@ class UpstreamEvents:
     async def _whole(self, answer: Answer) -> Sequence[ServerSentEvent]:
         if self._ended:
             raise StopAsyncIteration
-        whole = await _bounded(answer, _MOST_EVENT)
+        whole = await bounded(answer, _MOST_EVENT)
         self._ended = True
         return [ServerSentEvent("message", whole.decode())]
 
 
-async def _bounded(answer: Answer, most: int) -> bytes:
+async def bounded(answer: Answer, most: int) -> bytes:
+    """The body of an answer.
+
+    Raises:
+        WireError: it broke off.
+        EngineError: it has more bytes than that.
+    """
     body = bytearray()
     while data := await answer.read():
         body += data

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from antiphon.engines.upstream.callform import read_form
 from antiphon.engines.upstream.calls import LEGACY_INDEX, Calls
-from antiphon.engines.upstream.logprobs import read_logprobs
+from antiphon.engines.upstream.logprobs import read_logprobs, read_token_lists
 from antiphon.engines.upstream.order import Order
 from antiphon.engines.upstream.usage import UsageCount
 from antiphon.engines.upstream.wire import DONE_EVENT, CallPiece, ChoicePiece, Chunk, Piece, Texts, decode_chunk
@@ -151,9 +151,13 @@ class ChatDecoder:
     def _choice(self, choice: ChoicePiece) -> None:
         piece = choice.delta or choice.message
         if choice.logprobs is not None and self._reading.logprobs:
-            self._logprobs += read_logprobs(choice.logprobs.content)
+            told = choice.logprobs
+            self._logprobs += read_logprobs(told.content)
+            self._logprobs += read_token_lists(told.tokens, told.token_logprobs, told.top_logprobs)
         if piece is not None:
             self._piece(piece)
+        elif choice.text:
+            self._say(_text_of(choice.text))
         reason = choice.finish_reason
         if reason in _FAILURES:
             raise EngineError(f"The upstream ended its answer with '{told_words(str(reason))}'.", code="upstream_error")

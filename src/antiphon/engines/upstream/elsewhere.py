@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
-from antiphon.engines.base import Capabilities, Engine, EventHook
+from antiphon.engines.base import Capabilities, Engine, EventHook, PreparedTurn
 from antiphon.engines.checks.checker import Checker
 from antiphon.engines.checks.judge import Judge
 from antiphon.engines.upstream.client import UpstreamClient, UpstreamTarget
+from antiphon.engines.upstream.counting import counted
 from antiphon.engines.upstream.declared import check_declared
+from antiphon.engines.upstream.decoder import Reading
+from antiphon.engines.upstream.generation import ChatTurn, Upstream
 from antiphon.engines.upstream.health import Health
-from antiphon.engines.upstream.usage import message_tokens
+from antiphon.engines.upstream.profiles import Profile
+from antiphon.engines.upstream.usage import estimated_tokens, message_tokens
 from antiphon.engines.upstream.wire import Models
 from antiphon.engines.upstream.written import parts_of, written
-from antiphon.errors import ContextOverflowError
-from antiphon.prompt.prompt import Prompt
+from antiphon.errors import ContextOverflowError, UnsupportedError
+from antiphon.prompt.prompt import Prompt, Sampling
+from antiphon.protocol.completions import RawPrompt
 from antiphon.protocol.json import encode
 
 __all__ = ["UNKNOWN_CONTEXT", "ElsewhereEngine"]
@@ -31,7 +38,7 @@ class ElsewhereEngine(Engine):
     """One model of one upstream; a subclass says how it is asked.
 
     `model` is the upstream's name for it, and `context_length` is asked of the upstream where it is None. `media` are
-    the kinds of media that it reads.
+    the kinds of media that it reads. `profile` is how it is asked for chat completions, and for what is beside those.
     """
 
     routed = True
@@ -47,6 +54,7 @@ class ElsewhereEngine(Engine):
         context_length: int | None = None,
         media: frozenset[str] = frozenset(),
         on_event: EventHook | None = None,
+        profile: Profile | None = None,
     ) -> None:
         self.name = name
         self._model = model or name
@@ -58,6 +66,9 @@ class ElsewhereEngine(Engine):
         self._checker = Checker()
         self._judge = Judge(self._checker)
         self._health = Health(self._probe, self._changed)
+        self._beside: Upstream | None = None
+        if profile is not None:
+            self._beside = Upstream(self._client, self._health, self._judge, profile, self._model)
 
     @property
     def ready(self) -> bool:
@@ -90,6 +101,30 @@ class ElsewhereEngine(Engine):
         await self._client.close()
         await self._checker.close()
 
+    async def prepare_text(self, prompt: RawPrompt, sampling: Sampling, max_tokens: int) -> ChatTurn:
+        """A text for the `/completions` of the upstream, its tokens estimated where it is not given as such."""
+        asked = Prompt(messages=(), sampling=sampling, max_output_tokens=max_tokens)
+        if self._beside is None:
+            raise UnsupportedError("The upstream of this model answers conversations only.")
+        logprobs = sampling.top_logprobs is not None
+        if logprobs and not self._beside.profile.logprobs:
+            raise UnsupportedError("The upstream of this model tells no log probabilities.", param="logprobs")
+        tokens = max(1, estimated_tokens(prompt) if isinstance(prompt, str) else len(prompt))
+        self._fit(tokens)
+        reading = Reading(tokens, logprobs=logprobs, tags=False)
+        return ChatTurn(prompt=asked, input_tokens=tokens, constrained=True, reading=reading, raw=prompt)
+
+    async def count(self, turn: PreparedTurn) -> int:
+        """The input tokens of a turn as the upstream counts them, else as they were estimated."""
+        found = None
+        if self._beside is not None:
+            found = await counted(self._beside, turn.prompt, self._as_response)
+        return turn.input_tokens if found is None else found
+
+    @abstractmethod
+    def _as_response(self, prompt: Prompt) -> Mapping[str, Any]:
+        """What `/responses` of the upstream would be asked for this prompt, of what it counts."""
+
     def _able(self, *, logprobs: bool) -> Capabilities:
         """The capabilities, which are asked for several times a request, and change once at most."""
         able = self._abilities
@@ -111,10 +146,13 @@ class ElsewhereEngine(Engine):
     def _counted(self, prompt: Prompt) -> int:
         """The tokens of a prompt as the upstream is told it, estimated; one that is too long is refused."""
         tokens = _estimate(prompt)
+        self._fit(tokens)
+        return tokens
+
+    def _fit(self, tokens: int) -> None:
         context = self._context or UNKNOWN_CONTEXT
         if tokens >= context:
             raise ContextOverflowError(tokens, context)
-        return tokens
 
     async def _probe(self) -> bool:
         models = await self._client.models(_PROBE_SECONDS)

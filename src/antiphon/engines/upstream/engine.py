@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any
 
 from antiphon.engines.base import Capabilities, EventHook, PreparedTurn
 from antiphon.engines.upstream.callform import asked_as_form
@@ -34,7 +35,15 @@ class ChatEngine(ElsewhereEngine):
         thinking: str = "tagged",
         on_event: EventHook | None = None,
     ) -> None:
-        super().__init__(name, target, model=model, context_length=context_length, media=media, on_event=on_event)
+        super().__init__(
+            name,
+            target,
+            model=model,
+            context_length=context_length,
+            media=media,
+            on_event=on_event,
+            profile=profile,
+        )
         self.routed = bool(profile.session_headers) or profile.cache_key or profile.cache_salt
         self._profile = profile
         self._thinking = thinking
@@ -71,3 +80,10 @@ class ChatEngine(ElsewhereEngine):
         if not isinstance(turn, ChatTurn):
             raise TypeError("the turn was not prepared by this engine")
         return generated(turn, self._upstream)
+
+    def _as_response(self, prompt: Prompt) -> Mapping[str, Any]:
+        # Most servers ask no upstream for that.
+        from antiphon.engines.responses.counting import counted_body
+        from antiphon.engines.responses.profiles import PROFILES
+
+        return counted_body(prompt, PROFILES[self._profile.name], self._model, custom=False)

@@ -1,8 +1,9 @@
-"""One turn of a chat-completions upstream: what it is asked, and how its events are read."""
+"""One turn of a chat-completions upstream, or a text that it goes on with: what it is asked, and how that is read."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Final, Self
 
@@ -15,22 +16,33 @@ from antiphon.engines.upstream.client import UpstreamClient, UpstreamLostError
 from antiphon.engines.upstream.decoder import ChatDecoder, Reading
 from antiphon.engines.upstream.health import Health
 from antiphon.engines.upstream.profiles import Profile
-from antiphon.engines.upstream.request import held_back, judged, request_body, session_headers
+from antiphon.engines.upstream.request import held_back, judged, request_body, session_headers, text_body
 from antiphon.errors import EngineError
 from antiphon.machine.deltas import Delta
 from antiphon.prompt.prompt import Prompt
+from antiphon.protocol.completions import RawPrompt
 from antiphon.protocol.sse import ServerSentEvent
 
 __all__ = ["ChatTurn", "Upstream", "generated"]
+
+CHATS: Final = "/chat/completions"
+"""Where an upstream answers conversations, below its URL."""
+
+TEXTS: Final = "/completions"
+"""Where it goes on with texts."""
 
 _LINGER: Final = 2.0
 """Seconds that the usage may take after the end of a turn was told."""
 
 
 class ChatTurn(PreparedTurn):
-    """A prompt for an upstream. Nothing of it is kept over a crash: it is `constrained`, and drawn anew."""
+    """A prompt for an upstream. Nothing of it is kept over a crash: it is `constrained`, and drawn anew.
+
+    One with `raw` is no conversation: the upstream goes on with that text, or these tokens.
+    """
 
     reading: Reading = Reading(0)
+    raw: RawPrompt | None = None
 
 
 class Upstream(Struct, frozen=True):
@@ -45,6 +57,8 @@ class Upstream(Struct, frozen=True):
 
 def generated(turn: ChatTurn, upstream: Upstream) -> AsyncGenerator[Sequence[Delta]]:
     """The deltas of a turn; closing the generator closes the connection. It raises what `checked` does."""
+    if turn.raw is not None:
+        return _text(turn, turn.raw, upstream)
     headers = session_headers(turn.prompt, upstream.profile)
 
     def ask(attempt: int) -> Deltas:
@@ -57,11 +71,28 @@ def generated(turn: ChatTurn, upstream: Upstream) -> AsyncGenerator[Sequence[Del
     return checked(judged(turn.prompt), held_back(turn.prompt, upstream.profile), upstream.judge, ask)
 
 
+async def _text(turn: ChatTurn, raw: RawPrompt, upstream: Upstream) -> AsyncGenerator[Sequence[Delta]]:
+    """The deltas of a text: there is nothing to check of it, and no other way to say it."""
+    headers = session_headers(turn.prompt, upstream.profile)
+    body = text_body(raw, turn.prompt, upstream.profile, upstream.model)
+    stream = connected(upstream.health, lambda: _Read(body, headers, turn, upstream, TEXTS))
+    async with contextlib.aclosing(stream):
+        async for deltas in stream:
+            yield deltas
+
+
 class _Read:
     """The deltas of one connection, up to the `Stop`."""
 
-    def __init__(self, body: Mapping[str, Any], headers: Mapping[str, str], turn: ChatTurn, upstream: Upstream) -> None:
-        self._events = upstream.client.stream(body, headers=headers, taken=turn.taken)
+    def __init__(
+        self,
+        body: Mapping[str, Any],
+        headers: Mapping[str, str],
+        turn: ChatTurn,
+        upstream: Upstream,
+        path: str = CHATS,
+    ) -> None:
+        self._events = upstream.client.stream(body, path, headers, turn.taken)
         self._decoder = ChatDecoder(turn.reading)
         self._came = False
         self._fault: EngineError | None = None

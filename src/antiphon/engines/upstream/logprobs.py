@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from antiphon.client.loose import as_dicts, as_list, as_str, well_formed
+from antiphon.client.loose import as_dict, as_dicts, as_list, as_str, well_formed
 from antiphon.protocol.parts import Logprob, TopLogprob
 
-__all__ = ["read_logprobs"]
+__all__ = ["read_logprobs", "read_token_lists"]
 
 _LEAST: Final = -9999.0
 """What stands for a token that is all but impossible: JSON has no number for minus infinity."""
@@ -24,6 +24,21 @@ def read_logprobs(given: Any) -> list[Logprob]:
             token = well_formed(token)
             others = [_alternative(other) for other in as_dicts(entry.get("top_logprobs"))]
             found.append(Logprob(token, _bytes(token, entry.get("bytes")), _number(entry.get("logprob")), others))
+    return found
+
+
+def read_token_lists(tokens: Any, logprobs: Any, alternatives: Any) -> list[Logprob]:
+    """The entries of a text completion, which has a list of each kind; alternatives are an object for each token."""
+    numbers, others = as_list(logprobs), as_list(alternatives)
+    found: list[Logprob] = []
+    for place, given in enumerate(as_list(tokens)):
+        token = as_str(given)
+        if token is not None:
+            token = well_formed(token)
+            top = as_dict(others[place]) if place < len(others) else {}
+            listed = [_alternative({"token": name, "logprob": number}) for name, number in top.items()]
+            number = numbers[place] if place < len(numbers) else None
+            found.append(Logprob(token, list(token.encode()), _number(number), listed))
     return found
 
 

@@ -7,7 +7,7 @@ enforces whatever the model is.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -50,7 +50,8 @@ class Profile(Struct, frozen=True):
     the arguments of a forced call to their schema only where the function says `strict`. `session_headers` are those by
     which it, or a router before it, keeps a history in one place, and `cache_key` says that it takes the field
     `prompt_cache_key` for that; `cache_salt` that its cache is kept apart by a field of that name. `key_header` is the
-    header of the key where it is no bearer's.
+    header of the key where it is no bearer's. `counts` says how it is asked for the tokens of a prompt: as `responses`
+    are, by the `messages` of a chat, or by the text that it has `rendered` of them; None where there is no way.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Profile(Struct, frozen=True):
     cache_key: bool = False
     cache_salt: bool = False
     key_header: str | None = None
+    counts: Literal["responses", "messages", "rendered"] | None = None
 
 
 def _same(*names: str) -> dict[str, str]:
@@ -106,6 +108,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             efforts=None,
             strict=True,
             cache_key=True,
+            counts="responses",
         ),
         Profile(
             "azure",
@@ -118,6 +121,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             strict=True,
             key_header="api-key",
             cache_key=True,
+            counts="responses",
         ),
         Profile(
             "antiphon",
@@ -132,6 +136,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             strict=True,
             tool_names=True,
             cache_key=True,
+            counts="responses",
         ),
         Profile(
             "vllm",
@@ -145,6 +150,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             tool_names=True,
             session_headers=ROUTERS,
             cache_salt=True,
+            counts="messages",
         ),
         Profile(
             "sglang",
@@ -167,6 +173,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             template_kwargs=True,
             reasoning="reasoning_content",
             tool_names=True,
+            counts="rendered",
         ),
         Profile(
             "ollama",

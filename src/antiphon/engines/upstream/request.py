@@ -1,4 +1,4 @@
-"""From a prompt to the body of a chat completion, as the profile of an upstream has it. Pure.
+"""From a prompt to the body of a chat completion, or of a text completion, as the profile of an upstream has it. Pure.
 
 What an upstream cannot be held to is asked for in words too, and checked afterwards. A request is the same bytes for
 the same history, so that the upstream's own cache of prefixes finds it again.
@@ -23,10 +23,11 @@ from antiphon.prompt.grammar import has_format
 from antiphon.prompt.instructions import instructed
 from antiphon.prompt.prompt import ChatMessage, Prompt
 from antiphon.prompt.thoughts import drop_past_thinking, keeps_past_thinking
+from antiphon.protocol.completions import RawPrompt
 from antiphon.protocol.request import TextFormat
 from antiphon.protocol.tools import CustomTool, FunctionTool
 
-__all__ = ["Hold", "called_by_form", "held_back", "judged", "request_body", "session_headers", "vary"]
+__all__ = ["Hold", "called_by_form", "held_back", "judged", "request_body", "session_headers", "text_body", "vary"]
 
 _OFF: Final = frozenset({"none", "off", "disabled", "false", "0"})
 _RETRY_TEMPERATURE: Final = 0.7
@@ -93,6 +94,23 @@ def request_body(prompt: Prompt, profile: Profile, model: str, *, attempt: int =
         body[profile.max_tokens] = prompt.max_output_tokens
     if attempt:
         vary(body, attempt)
+    return body
+
+
+def text_body(raw: RawPrompt, prompt: Prompt, profile: Profile, model: str) -> dict[str, Any]:
+    """The body of a request to go on with a text, or with tokens; `prompt` says how, and holds no messages."""
+    body: dict[str, Any] = {
+        "model": model,
+        "prompt": raw if isinstance(raw, str) else list(raw),
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        **_drawn(prompt, profile),
+        **cache_fields(prompt, profile),
+    }
+    if prompt.max_output_tokens is not None:
+        body["max_tokens"] = prompt.max_output_tokens
+    if prompt.sampling.top_logprobs is not None:
+        body["logprobs"] = prompt.sampling.top_logprobs
     return body
 
 
@@ -229,16 +247,21 @@ def _named_schema(form: TextFormat) -> dict[str, Any]:
 
 def _sampling(prompt: Prompt, profile: Profile) -> dict[str, Any]:
     sampling = prompt.sampling
-    given = sampling.named()
-    biases = given.get("logit_bias")
-    if biases is not None:
-        given["logit_bias"] = {str(token): bias for token, bias in biases}
-    body = {profile.fields[name]: value for name, value in given.items() if name in profile.fields}
+    body = _drawn(prompt, profile)
     if sampling.top_logprobs is not None and profile.logprobs:
         body["logprobs"] = True
         if sampling.top_logprobs:
             body["top_logprobs"] = sampling.top_logprobs
     return body
+
+
+def _drawn(prompt: Prompt, profile: Profile) -> dict[str, Any]:
+    """How tokens are drawn, by the upstream's names."""
+    given = prompt.sampling.named()
+    biases = given.get("logit_bias")
+    if biases is not None:
+        given["logit_bias"] = {str(token): bias for token, bias in biases}
+    return {profile.fields[name]: value for name, value in given.items() if name in profile.fields}
 
 
 def _thinking(prompt: Prompt, profile: Profile) -> dict[str, Any]:

@@ -57,9 +57,12 @@ class CallPiece(Struct):
 
 
 class LogprobPieces(Struct):
-    """The tokens of a piece of text; see `logprobs`."""
+    """The tokens of a piece of text; see `logprobs`. A text completion has them in lists of one entry a token."""
 
     content: Any = None
+    tokens: Any = None
+    token_logprobs: Any = None
+    top_logprobs: Any = None
 
 
 class Piece(Struct, gc=False):
@@ -74,11 +77,12 @@ class Piece(Struct, gc=False):
 
 
 class ChoicePiece(Struct, gc=False):
-    """A part of one of the answers."""
+    """A part of one of the answers; that of a text completion is its `text`."""
 
     index: int | None = None
     delta: Piece | None = None
     message: Piece | None = None
+    text: Any = None
     finish_reason: str | None = None
     logprobs: LogprobPieces | None = None
 
@@ -218,9 +222,11 @@ def _only_text(data: str) -> str | None:
     if choices is None or len(choices) != 1 or chunk.usage is not None or chunk.timings is not None:
         return None
     choice = choices[0]
-    piece = choice.delta or choice.message
-    if piece is None or choice.index or choice.finish_reason or chunk.error or chunk.object == "error":
+    if choice.index or choice.finish_reason or chunk.error or chunk.object == "error":
         return None
+    piece = choice.delta or choice.message
+    if piece is None:
+        return choice.text if isinstance(choice.text, str) else None
     if piece.tool_calls or piece.function_call or piece.refusal or piece.reasoning_content or piece.reasoning:
         return None
     return piece.content if isinstance(piece.content, str) else None

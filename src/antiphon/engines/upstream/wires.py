@@ -16,7 +16,7 @@ import ssl
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import httptools
 
@@ -45,7 +45,6 @@ _DRAIN_SECONDS: Final = 1.0
 """How long the end of an answer is waited for whose last event has come."""
 
 _OURS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-_SAFE: Final = "/%:@!$&'()*+,;=~-._"
 
 
 class WireError(Exception):
@@ -102,7 +101,6 @@ class Wires:
         host = url.hostname or ""
         self._host = host if host.isascii() else host.encode("idna").decode()
         self._port = url.port or (443 if self._secure else 80)
-        self._path = quote(url.path.rstrip("/"), safe=_SAFE)
         named = f"[{self._host}]" if ":" in self._host else self._host
         named += "" if url.port is None else f":{url.port}"
         lines = {"host": named, "user-agent": "antiphon", **headers}
@@ -121,7 +119,7 @@ class Wires:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def ask(self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] = {}) -> Answer:
-        """Send a request to a path below the base URL, and wait for the head of its answer. Leave it in any case.
+        """Send a request for a path, and wait for the head of its answer. Leave it in any case.
 
         Raises:
             WireError: there is no answer.
@@ -131,7 +129,7 @@ class Wires:
             raise ValueError("a header of a request is not printable ASCII")
         more = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         size = "" if body is None else f"content-length: {len(body)}\r\n"
-        head = f"{method} {self._path}{path} HTTP/1.1\r\n{self._head}{more}{size}\r\n".encode("latin-1")
+        head = f"{method} {path} HTTP/1.1\r\n{self._head}{more}{size}\r\n".encode("latin-1")
         request = (head,) if body is None else (head, body) if len(body) > _LARGE else (head + body,)
         try:
             return await self._begun(request)
