@@ -24,6 +24,13 @@ HOSTED: tuple[Requirement, ...] = (
     R("hosted:law", "machine law 1", "All events with hosted items add up to the terminal object, also decoded again."),
     R("hosted:cut", "responses-api 6.1", "What is cut while a tool runs closes the item as not completed."),
     R("hosted:restore", "law 4", "A log that ends while a tool runs goes on with the same item, and tells none twice."),
+    R(
+        "hosted:held",
+        "B2",
+        "Calls of hosted tools are held in the model's order; they are never told as function calls.",
+    ),
+    R("hosted:held:one", "B9", "With parallel_tool_calls false the first call counts, whoever answers it."),
+    R("hosted:steps", "B8, law 4", "A turn whose calls run here goes on, unless a client's call or an approval waits."),
     R("hosted:include", "B4", "Results are null without their include value; unknown values of include mean nothing."),
     R("hosted:include:private", "B4", "What an item keeps for the server alone is never seen."),
 )

@@ -30,12 +30,14 @@ from antiphon.machine.deltas import (
     ToolCallStart,
 )
 
-__all__ = ["APPLY_PATCH", "LOCAL_SHELL", "SHELL", "TOOL_SEARCH", "CallRouter", "Target"]
+__all__ = ["APPLY_PATCH", "HOSTED", "LOCAL_SHELL", "SHELL", "TOOL_SEARCH", "CallRouter", "MadeCall", "Target"]
 
 SHELL: Final = "shell_call"
 APPLY_PATCH: Final = "apply_patch_call"
 LOCAL_SHELL: Final = "local_shell_call"
 TOOL_SEARCH: Final = "tool_search_call"
+HOSTED: Final = "hosted"
+"""What calls become that the server answers itself: they are held, and nothing is told of them in the turn."""
 
 _OPERATIONS: Final = ("create_file", "update_file", "delete_file")
 _OUTSIDE: Final = ((), ("operation",))
@@ -52,6 +54,14 @@ class Target(Struct, frozen=True):
     namespace: str | None = None
     item: str | None = None
     execution: str = "client"
+
+
+class MadeCall(Struct, frozen=True):
+    """A call that was held: the tool's own name, the name that the model knows it by, and its arguments as written."""
+
+    name: str
+    text: str
+    told: str = ""
 
 
 class _Reader(ABC):
@@ -185,10 +195,20 @@ def _exec(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 class CallRouter:
-    """Routes the deltas of one turn; `targets` are by the names that the model is told."""
+    """Routes the deltas of one turn; `targets` are by the names that the model is told.
 
-    def __init__(self, targets: Mapping[str, Target]) -> None:
+    `parallel` False lets only the first call of a turn count (B9): the assembler leaves out those that it sees, and the
+    router those after or before a call that is held.
+    """
+
+    def __init__(self, targets: Mapping[str, Target], *, parallel: bool = True) -> None:
         self._targets = targets
+        self._parallel = parallel
+        self._calls = 0
+        self._held: list[str] | None = None
+        self._dropping = False
+        self.made: list[MadeCall] = []
+        """The calls that were held, in the order of the model, but for one that was cut."""
         self._reader: _Reader | None = None
         self._name = ""
         self.fault: EngineError | None = None
@@ -199,7 +219,10 @@ class CallRouter:
         routed: list[Routed] = []
         try:
             for delta in deltas:
-                if self._reader is not None and isinstance(delta, ToolCallDelta):
+                if isinstance(delta, ToolCallDelta) and (self._dropping or self._held is not None):
+                    if self._held is not None:
+                        self._held.append(delta.text)
+                elif self._reader is not None and isinstance(delta, ToolCallDelta):
                     routed += self._reader.feed(delta.text)
                 elif not (isinstance(delta, TextDelta) and not delta.text and not delta.logprobs):
                     self._end(routed, cut=isinstance(delta, Stop) and delta.cut)
@@ -210,16 +233,29 @@ class CallRouter:
 
     def _end(self, routed: list[Routed], *, cut: bool) -> None:
         reader, self._reader = self._reader, None
+        held, self._held = self._held, None
+        self._dropping = False
+        if held is not None and not cut:
+            target = self._targets[self._name]
+            self.made.append(MadeCall(target.name, "".join(held), self._name))
         if reader is not None and not cut:
             routed += reader.end()
 
     def _begin(self, delta: Delta, routed: list[Routed]) -> None:
         target = self._targets.get(delta.name) if isinstance(delta, ToolCallStart) else None
+        if isinstance(delta, ToolCallStart):
+            self._calls += 1
+            hosted = target is not None and target.item == HOSTED
+            if not self._parallel and self._calls > 1 and (hosted or self.made):
+                self._dropping = True
+                return
         if target is None or not isinstance(delta, ToolCallStart):
             routed.append(delta)
             return
         self._name = delta.name
-        if target.item is None:
+        if target.item == HOSTED:
+            self._held = []
+        elif target.item is None:
             routed.append(ToolCallStart(target.name, delta.custom, target.namespace))
         elif target.item == SHELL:
             self._reader = _Shell()

@@ -23,7 +23,7 @@ from antiphon.machine.deltas import (
     ToolCallDelta,
     ToolCallStart,
 )
-from antiphon.machine.router import APPLY_PATCH, LOCAL_SHELL, SHELL, TOOL_SEARCH, CallRouter, Target
+from antiphon.machine.router import APPLY_PATCH, HOSTED, LOCAL_SHELL, SHELL, TOOL_SEARCH, CallRouter, MadeCall, Target
 
 TARGETS = {
     "crm__get": Target("get", "crm"),
@@ -206,3 +206,56 @@ def test_calls_are_routed_the_same_however_their_text_is_cut(data):
         ToolCallDelta("{}"),
         STOP,
     ]
+
+
+HELD = {**TARGETS, "find": Target("search_corpus", item=HOSTED), "other": Target("other", item=HOSTED)}
+
+
+def held(*deltas: Delta, parallel: bool = True) -> tuple[list[Delta], list[MadeCall]]:
+    router = CallRouter(HELD, parallel=parallel)
+    routed = [made for delta in deltas for made in router.feed([delta])]
+    assert router.fault is None
+    return routed, router.made
+
+
+@pytest.mark.requirement("hosted:held")
+def test_calls_of_hosted_tools_are_held_and_nothing_is_told_of_them():
+    routed, made = held(
+        TextDelta("I look."),
+        ToolCallStart("find"),
+        ToolCallDelta('{"queries":'),
+        ToolCallDelta('["a"]}'),
+        ToolCallStart("f"),
+        ToolCallDelta("{}"),
+        ToolCallStart("other"),
+        STOP,
+    )
+    assert routed == [TextDelta("I look."), ToolCallStart("f"), ToolCallDelta("{}"), STOP]
+    assert made == [MadeCall("search_corpus", '{"queries":["a"]}', "find"), MadeCall("other", "", "other")]
+
+
+@pytest.mark.requirement("hosted:held")
+@pytest.mark.parametrize("reason", ["length", "content_filter"])
+def test_a_held_call_that_was_cut_is_none(reason):
+    cut = Stop(reason, USAGE)
+    routed, made = held(ToolCallStart("find"), ToolCallDelta("{}"), ToolCallStart("other"), ToolCallDelta('{"a'), cut)
+    assert routed == [cut]
+    assert [call.name for call in made] == ["search_corpus"]
+
+
+@pytest.mark.requirement("hosted:held:one")
+@pytest.mark.parametrize(
+    ("names", "told", "made"),
+    [
+        (["find", "other", "f"], [], ["search_corpus"]),
+        (["f", "find", "g"], ["f", "g"], []),
+        (["find", "shell"], [], ["search_corpus"]),
+    ],
+)
+def test_without_parallel_calls_only_the_first_counts_whoever_answers_it(names, told, made):
+    deltas = [delta for name in names for delta in (ToolCallStart(name), ToolCallDelta("{}"))]
+    routed, calls = held(*deltas, STOP, parallel=False)
+    # Further calls of the client's after one of its own are for the assembler to leave out.
+    assert [delta.name for delta in routed if isinstance(delta, ToolCallStart)] == told
+    assert [call.name for call in calls] == made
+    assert sum(isinstance(delta, ToolCallDelta) for delta in routed) == len(told)

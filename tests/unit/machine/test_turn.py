@@ -68,3 +68,43 @@ def test_the_client_answers_its_own_calls():
         assert waits_for_client(item)
     for item in (TEXT, SEARCH, FOUND, {"type": "web_search_call"}):
         assert not waits_for_client(item)
+
+
+HERE = frozenset({"file_search_call", "mcp_call", "mcp_list_tools", "mcp_approval_request", "shell_call"})
+FILES = {"type": "file_search_call", "id": "fs_1", "status": "completed"}
+RUNS = {**FILES, "status": "in_progress"}
+LISTED = {"type": "mcp_list_tools", "id": "mcpl_1"}
+APPROVAL = {"type": "mcp_approval_request", "id": "mcpr_1"}
+CONTAINED = {"type": "shell_call", "call_id": "c", "environment": {"type": "container_reference"}}
+
+
+@pytest.mark.requirement("hosted:steps")
+def test_a_turn_whose_calls_were_held_goes_on_unless_it_called_the_client_too():
+    assert next_step([TEXT], "stop", held=1) is Step.CONTINUE
+    assert next_step([TEXT, CALL], "stop", held=2) is Step.WAIT
+    assert next_step([SEARCH], "stop", held=1) is Step.CONTINUE
+    assert next_step([], "length", held=1) is Step.FINISH
+    assert next_step([CONTAINED], "stop") is Step.FINISH
+    assert not waits_for_client(CONTAINED)
+
+
+@pytest.mark.requirement("hosted:steps")
+@pytest.mark.parametrize(
+    ("output", "stands"),
+    [
+        ([FILES], Progress(1, 1)),
+        ([Reasoning(), FILES, FILES, TEXT], Progress(1, 3)),
+        ([FILES, TEXT, FILES], Progress(2, 3)),
+        ([FILES, TEXT, FILES, RUNS], Progress(1, 1)),
+        ([CALL, FILES], Progress(1, 2, waiting=True)),
+        ([LISTED], Progress(0, 1)),
+        ([LISTED, TEXT, FILES], Progress(1, 3)),
+        ([LISTED, FILES], Progress(1, 2)),
+        ([TEXT, FILES, APPROVAL], Progress(1, 3, waiting=True)),
+        ([SEARCH, FOUND, FILES], Progress(1, 3)),
+        ([{"type": "web_search_call", "status": "completed"}, TEXT], Progress()),
+        ([RawItem("file_search_call", "fs_1", FILES), TEXT], Progress(1, 1)),
+    ],
+)
+def test_where_a_response_stands_is_said_by_what_ran_here(output, stands):
+    assert progress(output, HERE) == stands
