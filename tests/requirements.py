@@ -13,6 +13,7 @@ from requirements_api import API, CHAT, DOCUMENTS, FILES, IDEMPOTENCY, MEDIA
 from requirements_background import BACKGROUND, RESUME, RUNTIME, WEBHOOKS
 from requirements_clients import CLIENTS, LIBRARIES
 from requirements_cluster import CLUSTER
+from requirements_corpora import CORPUS_STORE
 from requirements_corpus_tools import CORPUS_TOOLS
 from requirements_dialects import CONSTRAINTS, DIALECTS_A, DIALECTS_B
 from requirements_driver import ASK, DRIVER_CALLS, DRIVER_DECODE, DRIVER_ENCODE, DRIVER_STREAM, DRIVER_TOOLS
@@ -89,6 +90,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *CLUSTER,
     *RAY,
     *REGISTRY,
+    *CORPUS_STORE,
     *ROUTING,
     *HOSTED,
     *LOOP,

@@ -84,6 +84,7 @@ HEADINGS: Mapping[str, str] = {
     "HOSTED": "Hosted items",
     "LOOP": "The loop of hosted tools",
     "MCP": "MCP servers and the web",
+    "CORPUS_STORE": "Vector stores",
 }
 
 
@@ -122,6 +123,7 @@ EXAMPLES: Mapping[str, str] = {
     "In a cluster": "files for Compose, Kubernetes and systemd, a proxy before replicas, dashboards and alarms",
     "Search in documents": "words and vectors ranked together, patterns by RE2, filters, facets, all of it bounded",
     "On a Ray cluster": "an engine on another node, its loss in mid-stream, a replica's start and end, `deploy ray`",
+    "Vector stores": "their files, batches, chunks, words and vectors in every store, claimed, counted and bounded",
     "Routing": "a history stays where its prefix is cached; bounded load; a lost replica's histories move once",
     "MCP servers and the web": "servers by URL or of the operator, approvals, hostile servers, secrets that stay secret",
     "The loop of hosted tools": "several turns in one response, budgets, approvals, and crashes in the middle of a run",

@@ -7,14 +7,19 @@ Ingestion is work that one owner at a time holds: it claims a file, and a claim 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from antiphon.errors import InvalidRequestError
 from antiphon.store.rows import Scope
 
 __all__ = [
+    "DAY_SECONDS",
+    "MOST_WORDS",
     "ChunkVector",
     "CorpusLimits",
     "CorpusStore",
@@ -30,7 +35,19 @@ __all__ = [
     "StoredVectorStore",
     "TextHit",
     "VectorStorePage",
+    "Window",
+    "check_store_room",
+    "expiry",
+    "file_limit_reached",
+    "named_like",
+    "window_of",
 ]
+
+DAY_SECONDS = 24 * 3600
+"""Seconds of a day of `expires_after_days`."""
+
+MOST_WORDS = 64
+"""Words of one text search; those beyond are not looked for."""
 
 
 class CorpusLimits(Struct, frozen=True):
@@ -54,7 +71,7 @@ class FileCounts(Struct, frozen=True):
 
 
 class StoredVectorStore(Struct, frozen=True):
-    """A vector store. Times in seconds since the epoch; `usage_bytes` counts the text and the vectors of its chunks.
+    """A vector store. Times in seconds since the epoch; `usage_bytes` counts the chunks of its completed files.
 
     `detail` is JSON that the store does not look into: description, metadata, configuration. `name` is what it is found
     by beside its id (`store_identifiers`); names need not be unique, the newest is found. `version` is raised by
@@ -99,7 +116,10 @@ class NewStoreFile(Struct, frozen=True):
 class StoreFile(Struct, frozen=True):
     """A file in a vector store. `status` is pending, in_progress, completed, failed or cancelled.
 
-    `error` is a code and a message of a failed one. `filename` is that of the uploaded file. `chunks` counts them.
+    `error` is a code and a message of a failed one. `filename` is that of the uploaded file. `chunks` counts them, and
+    `usage_bytes` the bytes of their texts, headings, details and vectors, as they are kept. `revision` is the version
+    of the vector store with which its chunks came to be found: what was read of them is good as long as it stays; 0
+    while they are not found.
     """
 
     vector_store_id: str
@@ -114,6 +134,7 @@ class StoreFile(Struct, frozen=True):
     error: tuple[str, str] | None = None
     usage_bytes: int = 0
     chunks: int = 0
+    revision: int = 0
 
 
 class StoreFilePage(Struct, frozen=True):
@@ -192,7 +213,13 @@ class TextHit(Struct, frozen=True):
 
 
 class CorpusStore(ABC):
-    """Vector stores and what is in them. Ids sort by the time at which they were made, and lists by ids."""
+    """Vector stores and what is in them. Ids sort by the time at which they were made, and lists by ids.
+
+    An uploaded file that is deleted, or has expired and is swept, is taken out of every vector store.
+    """
+
+    text_fault: str = ""
+    """Why words cannot be searched here; empty where they can."""
 
     @abstractmethod
     async def create_vector_store(self, scope: Scope, row: StoredVectorStore, limits: CorpusLimits) -> None:
@@ -297,14 +324,14 @@ class CorpusStore(ABC):
     ) -> Sequence[TextHit]:
         """The best chunks that hold some of these words, each by itself and stemmed; of these files where given.
 
-        The words hold letters and digits only, at most 64 of them.
+        The words hold letters and digits only, at most `MOST_WORDS` of them. Scores depend on this vector store alone.
         """
 
     @abstractmethod
     async def chunk_vectors(
-        self, scope: Scope, vector_store_id: str, after: Place | None, most: int
+        self, scope: Scope, vector_store_id: str, after: Place | None, most: int, files: Collection[str] | None = None
     ) -> Sequence[ChunkVector]:
-        """The vectors of chunks that have one, in the order of their places, those beyond a place."""
+        """The vectors of chunks that have one, in the order of their places, those beyond a place; of these files."""
 
     @abstractmethod
     async def find_chunks(self, scope: Scope, vector_store_id: str, places: Sequence[Place]) -> Sequence[StoredChunk]:
@@ -315,3 +342,65 @@ class CorpusStore(ABC):
         self, scope: Scope, vector_store_id: str, after: Place | None, most: int, files: Collection[str] | None = None
     ) -> Sequence[StoredChunk]:
         """Chunks in the order of their places, those beyond a place; of these files where given."""
+
+
+class Window(Struct, frozen=True):
+    """What of a list to read: ids between two, from the end (`down`) or not, and whether to turn what was read."""
+
+    low: str
+    high: str
+    down: bool
+    turned: bool
+
+    def holds(self, identity: str) -> bool:
+        """Whether an id lies in it."""
+        return self.low < identity < self.high
+
+
+def window_of(page: VectorStorePage | StoreFilePage) -> Window:
+    """Where a page lies in a list by ids; one that ends before an id is read from there backwards."""
+    first, last = (page.before, page.after) if page.newest_first else (page.after, page.before)
+    backwards = bool(page.before) and not page.after
+    return Window(first, last or "~", page.newest_first != backwards, backwards)
+
+
+async def named_like(
+    listed: Callable[[Scope, VectorStorePage], Awaitable[Sequence[StoredVectorStore]]],
+    scope: Scope,
+    page: VectorStorePage,
+) -> Sequence[StoredVectorStore]:
+    """A page of those whose name holds the query, in any case, from a list that knows no query."""
+    query, step = page.query.casefold(), replace(page, query="", limit=max(page.limit, 100))
+    backwards = window_of(page).turned
+    found: list[StoredVectorStore] = []
+    while len(found) < page.limit:
+        rows = await listed(scope, step)
+        named = [row for row in rows if query in row.name.casefold()]
+        found = [*named, *found] if backwards else [*found, *named]
+        if len(rows) < step.limit:
+            break
+        step = replace(step, before=rows[0].id) if backwards else replace(step, after=rows[-1].id)
+    return found[-page.limit :] if backwards else found[: page.limit]
+
+
+def expiry(last_active_at: int, days: int | None) -> float:
+    """When a vector store expires that was used last at that time; never is infinitely late."""
+    return math.inf if days is None else last_active_at + days * DAY_SECONDS
+
+
+def check_store_room(limits: CorpusLimits, count: int) -> InvalidRequestError | None:
+    """The refusal of a vector store beside so many of the tenant's; None where there is room."""
+    if count < limits.most_stores:
+        return None
+    return InvalidRequestError(
+        f"There are {count} vector stores already, which is the most that this server keeps. Delete some of them.",
+        code="vector_store_limit_reached",
+    )
+
+
+def file_limit_reached(limits: CorpusLimits) -> InvalidRequestError:
+    """The vector store has no room for the files that were to come in."""
+    return InvalidRequestError(
+        f"A vector store of this server holds at most {limits.most_files} files. Take some out, or make another one.",
+        code="file_limit_reached",
+    )

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from antiphon.store.base import Store
 from antiphon.store.memory_conversations import MemoryConversations
-from antiphon.store.memory_files import MemoryFiles
+from antiphon.store.memory_corpora import MemoryCorpora
 from antiphon.store.memory_registers import MemoryRegisters
 from antiphon.store.memory_rows import Item, Items, Key, ResponseRow, check_order
 from antiphon.store.memory_toolruns import MemoryToolRuns
@@ -39,7 +39,7 @@ from antiphon.store.rows import (
 __all__ = ["MemoryStore"]
 
 
-class MemoryStore(MemoryToolRuns, MemoryConversations, MemoryRegisters, MemoryFiles, Store):
+class MemoryStore(MemoryToolRuns, MemoryConversations, MemoryRegisters, MemoryCorpora, Store):
     """Keeps everything in memory within limits (M41).
 
     `clock` gives seconds that never go back; ages count by it, so that a wall clock that is set does no harm.
@@ -55,7 +55,7 @@ class MemoryStore(MemoryToolRuns, MemoryConversations, MemoryRegisters, MemoryFi
         items = Items()
         MemoryConversations.__init__(self, limits, clock, items)
         MemoryRegisters.__init__(self, wall_clock)
-        MemoryFiles.__init__(self, wall_clock)
+        MemoryCorpora.__init__(self, wall_clock)
         self._rows: dict[Key, ResponseRow] = {}
         self._by_use: OrderedDict[Key, ResponseRow] = OrderedDict()
         self._by_age: dict[float, OrderedDict[Key, ResponseRow]] = {}
@@ -77,6 +77,7 @@ class MemoryStore(MemoryToolRuns, MemoryConversations, MemoryRegisters, MemoryFi
         self._owners.clear()
         self._forget_conversations()
         self._forget_registers()
+        self._forget_corpora()
         self._files.clear()
         self._items.clear()
         self._live = self._own_bytes = 0
@@ -87,7 +88,9 @@ class MemoryStore(MemoryToolRuns, MemoryConversations, MemoryRegisters, MemoryFi
         self._expire_conversations()
         size = self._own_bytes + self._items.size
         conversations, files = len(self._conversations), len(self._files)
-        return StoreStatus("memory", False, self._live, len(self._items), size, conversations, files)
+        return StoreStatus(
+            "memory", False, self._live, len(self._items), size, conversations, files, len(self._corpora)
+        )
 
     # Responses
 
@@ -254,7 +257,8 @@ class MemoryStore(MemoryToolRuns, MemoryConversations, MemoryRegisters, MemoryFi
         before = self._removed
         self._expire()
         self._expire_logs()
-        beside = self._expire_conversations() + self._expire_records() + self._expire_files()
+        beside = self._expire_conversations() + self._expire_records()
+        beside += self._expire_files() + self._expire_corpora()
         return self._removed - before + beside
 
     async def join(self, owner: str) -> None:
@@ -292,6 +296,7 @@ class MemoryStore(MemoryToolRuns, MemoryConversations, MemoryRegisters, MemoryFi
         """Remove a tenant's key and all its rows, running responses and API keys included."""
         self._delete_conversations_of(tenant)
         self._delete_registers_of(tenant)
+        self._delete_corpora_of(tenant)
         self._delete_files_of(tenant)
         for row in [row for key, row in self._rows.items() if key[0] == tenant]:
             self._end(row)

@@ -90,6 +90,7 @@ class MemoryFiles(FileStore):
     async def delete_file(self, scope: Scope, file_id: str) -> bool:
         """Remove a file and its content, whole or not; False where there is none by that id."""
         row = self._files.pop((scope.tenant, file_id), None)
+        self._file_went((scope.tenant, file_id))
         return row is not None and not (row.whole and row.expired(self._file_clock()))
 
     def _found(self, scope: Scope, file_id: str) -> _File | None:
@@ -102,7 +103,11 @@ class MemoryFiles(FileStore):
         due = [key for key, row in self._files.items() if row.due_at is not None and row.due_at <= now]
         for key in due:
             del self._files[key]
+            self._file_went(key)
         return len(due)
+
+    def _file_went(self, key: Key) -> None:
+        """For the parts of the store that point to files: that one is not there any more."""
 
     def _delete_files_of(self, tenant: str) -> None:
         for key in [key for key in self._files if key[0] == tenant]:

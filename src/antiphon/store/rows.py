@@ -270,3 +270,4 @@ class StoreStatus(Struct, frozen=True):
     bytes: int
     conversations: int = 0
     files: int = 0
+    vector_stores: int = 0

@@ -1,0 +1,90 @@
+"""The behaviours of vector stores in the store."""
+
+from __future__ import annotations
+
+from support.requirement import Requirement
+
+__all__ = ["CORPUS_STORE"]
+
+R = Requirement
+
+CORPUS_STORE: tuple[Requirement, ...] = (
+    R("corpus-store:stores", "issue 6, section 3", "A vector store is kept, found by id, changed and deleted."),
+    R(
+        "corpus-store:stores:names",
+        "hosted-search 3.1",
+        "A vector store is found by its name; the newest of a name is.",
+    ),
+    R("corpus-store:stores:list", "hosted-tools A3", "Vector stores are listed in pages, and by a part of their name."),
+    R(
+        "corpus-store:stores:limits",
+        "faults B3",
+        "A tenant has room for so many vector stores, and each of them for so many files.",
+    ),
+    R(
+        "corpus-store:stores:expiry",
+        "hosted-tools A3",
+        "A vector store that was not used for its days is gone at once, and the sweep removes it.",
+    ),
+    R(
+        "corpus-store:files",
+        "issue 6, section 3",
+        "Files come into a vector store and go, are counted by their status, and have attributes that can be changed.",
+    ),
+    R(
+        "corpus-store:files:external",
+        "hosted-search 3.5",
+        "A file is found by its external id, and one with that of another replaces it.",
+    ),
+    R("corpus-store:files:list", "hosted-tools A3", "Files are listed in pages, by status and by batch."),
+    R(
+        "corpus-store:batches",
+        "hosted-tools A3",
+        "A batch counts its files by status; cancelled, those that were not ingested are cancelled.",
+    ),
+    R(
+        "corpus-store:uploads",
+        "issue 6, section 3",
+        "An uploaded file that is deleted, or expires, is taken out of every vector store.",
+    ),
+    R("corpus-store:tenants", "faults B3", "A vector store of another tenant is the same as none, in every method."),
+    R(
+        "corpus-store:ingestion",
+        "issue 6, section 3",
+        "A file is claimed, gets its chunks in steps, and is found once it is completed.",
+    ),
+    R("corpus-store:ingestion:failed", "issue 6, section 3", "A file that failed has its error and no chunks."),
+    R(
+        "corpus-store:ingestion:claims",
+        "architecture, law 4",
+        "One owner at a time ingests a file; what a dead one held is claimed anew and counted, and old claims are "
+        "refused.",
+    ),
+    R(
+        "corpus-store:ingestion:anew",
+        "issue 6, section 3",
+        "A file that comes in again is ingested anew, and whatever takes a file away ends its claim.",
+    ),
+    R(
+        "corpus-store:version",
+        "issue 6, section 3",
+        "The version of a vector store is raised by each change of what a search can find, and by nothing else.",
+    ),
+    R("corpus-store:text", "issue 6, section 3", "Chunks are found by stemmed words, the rarer the better (BM25)."),
+    R(
+        "corpus-store:text:words",
+        "faults B3",
+        "No word of a search is read as an operator, and their number is bounded.",
+    ),
+    R("corpus-store:text:files", "issue 6, section 4", "What is found can be held to some files."),
+    R(
+        "corpus-store:text:alone",
+        "faults B3",
+        "The scores of a search depend on nothing but the vector store that is searched.",
+    ),
+    R(
+        "corpus-store:pages",
+        "issue 6, section 3",
+        "Chunks and vectors are read in pages, in the order of their places.",
+    ),
+)
