@@ -19,6 +19,7 @@ from requirements_dialects import CONSTRAINTS, DIALECTS_A, DIALECTS_B
 from requirements_driver import ASK, DRIVER_CALLS, DRIVER_DECODE, DRIVER_ENCODE, DRIVER_STREAM, DRIVER_TOOLS
 from requirements_engines import FLORENCE, LOCAL_ENGINE, LOCAL_MEDIA, PROBE, SAMPLING, SCRIPTED_ENGINE, TEMPLATES
 from requirements_hosted import HOSTED
+from requirements_ingest import INGEST
 from requirements_loop import LOOP
 from requirements_mcp import MCP
 from requirements_project import ATTACKS, COMMAND_LINE, KEYS, OUTBOUND, PROJECT
@@ -76,6 +77,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *ATTACKS,
     *RULES,
     *UPKEEP,
+    *INGEST,
     *UPSTREAMS,
     *RESPONSES_UPSTREAMS,
     *DRIVER_ENCODE,

@@ -85,10 +85,12 @@ HEADINGS: Mapping[str, str] = {
     "LOOP": "The loop of hosted tools",
     "MCP": "MCP servers and the web",
     "CORPUS_STORE": "Vector stores",
+    "INGEST": "Documents in vector stores",
 }
 
 
 EXAMPLES: Mapping[str, str] = {
+    "Documents in vector stores": "chunks by headings, pages, rows and definitions; ingested once, whatever is killed",
     "Hosted items": "event orders of each type, results by include, evidence over chains, citations, pruned results",
     "The wire": "minimal forms, nulls and unknown fields are accepted; what is at fault is named by its path",
     "The event log": "one terminal event, stable ids, numbers without gaps; replayed bytes are the streamed bytes",

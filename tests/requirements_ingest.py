@@ -1,0 +1,33 @@
+"""Requirements of ingestion: how documents become chunks, in what process, and what becomes of them in a crash."""
+
+from __future__ import annotations
+
+from support.requirement import Requirement
+
+__all__ = ["INGEST"]
+
+R = Requirement
+
+INGEST: tuple[Requirement, ...] = (
+    R("ingest:chunks:whole", "issue 6, section 3", "Nothing of a document is lost in its chunks, nor its order."),
+    R("ingest:chunks:sizes", "responses-api 1.3", "No chunk has more tokens, as they are estimated, than it may have."),
+    R(
+        "ingest:chunks:overlap",
+        "responses-api 1.3",
+        "An overlap is the longest end that is allowed, in whole words or rows.",
+    ),
+    R(
+        "ingest:chunks:markdown",
+        "hosted-search 3.5",
+        "Markdown is cut at its headings, which are told as paths; fences, tables and lists are kept together.",
+    ),
+    R("ingest:chunks:code", "hosted-search 3.5", "Source code is cut at its definitions, and knows its lines."),
+    R(
+        "ingest:chunks:records",
+        "issue 6, section 3",
+        "Rows keep their header, and members of JSON the names over them.",
+    ),
+    R("ingest:chunks:pages", "hosted-search 3.5", "Chunks know their page, slide, or sheet and rows."),
+    R("ingest:chunks:strategy", "responses-api 1.3", "`chunking_strategy` is auto, or static within OpenAI's limits."),
+    R("ingest:formats", "issue 6, section 3", "A file's format goes by its name and its first bytes."),
+)
