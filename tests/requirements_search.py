@@ -25,5 +25,24 @@ SEARCH: tuple[Requirement, ...] = (
         "faults B2 16, B3 25, 30, 38",
         "A filter is bounded, its patterns are RE2's, and what cannot be read is a 400 that says where.",
     ),
+    R(
+        "search:embedding:pieces",
+        "issue 6, part 3",
+        "A text that is longer than the model reads is read in pieces, under its headings.",
+    ),
+    R(
+        "search:embedding:lazy",
+        "issue 6, part 3",
+        "The embedding model starts at first need, once, and is stopped when nobody has needed it for a while.",
+    ),
+    R("search:embedding:died", "issue 6, part 3", "An embedding model whose child dies answers by the next child."),
+    R("search:embedding:served", "issue 6, part 3", "Documents are read by an embedding model that is served, if set."),
+    R("search:embedding:upstream", "issue 6, part 3", "Documents are read by any upstream with /embeddings, if set."),
+    R(
+        "search:embedding:fault",
+        "issue 6, part 3",
+        "A model that cannot be had is told, and not asked for at once again.",
+    ),
+    R("search:rerank", "issue 6, part 3", "A reranker, if set, puts what was found in its order."),
     R("search:words", "local-engine 6", "A text index is asked for the words of a question that tell something."),
 )

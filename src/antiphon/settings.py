@@ -390,7 +390,7 @@ def _fields() -> tuple[Field, ...]:
                 description=meta.description or "",
                 aliases=tuple(extra.get("aliases", ())),
                 repeatable=get_origin(base) is tuple,
-                in_file_only=info.name in ("models", "webhooks"),
+                in_file_only=info.name in ("models", "webhooks", "mcp_servers"),
             )
         )
     return tuple(found)

@@ -6,9 +6,31 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-__all__ = ["ToolSettings"]
+__all__ = ["McpServerConfig", "ToolSettings"]
 
 Doc = Meta
+
+
+class McpServerConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """An `[[mcp_servers]]` table of the configuration file: a server that requests name by its `label`.
+
+    It is a program, `command` with `args`, that is spoken to over its standard input and output, or the server at
+    `url`. `env` names, for each variable of the program, the variable of this server's environment that has its value,
+    and `headers` does so for each header; no secret stands here. `allowed_tools` are all that it may be asked for,
+    whatever a request says. `require_approval`, always or never, is what holds where a request does not say.
+    `timeout` are the seconds that a call may take. `transport` is streamable HTTP, or the older SSE.
+    """
+
+    label: Annotated[str, Meta(min_length=1, max_length=64)]
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    url: str | None = None
+    headers: dict[str, str] = {}
+    allowed_tools: tuple[str, ...] | None = None
+    require_approval: Annotated[str, Meta(pattern="^(always|never)$")] = "always"
+    timeout: Annotated[float, Meta(gt=0)] = 60.0
+    transport: Annotated[str, Meta(pattern="^(http|sse)$")] = "http"
 
 
 class ToolSettings(Struct, frozen=True, kw_only=True):
@@ -16,3 +38,32 @@ class ToolSettings(Struct, frozen=True, kw_only=True):
 
     max_vector_stores: Annotated[int, Doc(description="Most vector stores of one tenant.", ge=0)] = 1_000
     max_vector_store_files: Annotated[int, Doc(description="Most files in one vector store.", ge=0)] = 10_000
+    document_embedding: Annotated[
+        str,
+        Doc(
+            description="What makes the vectors of documents: 'all-minilm-l6-v2', an embedding model that is served "
+            "here, the URL of an upstream up to its /v1, or 'none'."
+        ),
+    ] = "all-minilm-l6-v2"
+    document_embedding_model: Annotated[
+        str | None, Doc(description="The name of the embedding model at the upstream of --document-embedding.")
+    ] = None
+    document_embedding_key_env: Annotated[
+        str | None, Doc(description="The variable with the key of the upstream of --document-embedding.")
+    ] = None
+    reranker: Annotated[
+        str | None, Doc(description="URL, up to its /v1, of an upstream with /rerank that puts results in order.")
+    ] = None
+    reranker_model: Annotated[str | None, Doc(description="The name of the model at the reranker.")] = None
+    reranker_key_env: Annotated[str | None, Doc(description="The variable with the key of the reranker.")] = None
+    max_vector_bytes: Annotated[
+        int, Doc(description="Most bytes of vectors of documents that are kept in memory.", ge=2**20)
+    ] = 536_870_912
+    mcp_servers: Annotated[
+        tuple[McpServerConfig, ...],
+        Doc(description="MCP servers of the configuration file, as [[mcp_servers]] tables; see docs/guide/mcp.md."),
+    ] = ()
+    mcp_urls: Annotated[bool, Doc(description="Let requests name MCP servers by 'server_url'.")] = True
+    mcp_timeout: Annotated[
+        float, Doc(description="Seconds that a call of a tool may take whose MCP server a request named.", gt=0)
+    ] = 60.0

