@@ -23,6 +23,7 @@ SPECIAL: Mapping[str, Any] = {
     "log_level": "debug",
     "log_format": "json",
     "alias": ["gpt-5=scripted", "o3=scripted"],
+    "max_vector_bytes": 2_097_152,
 }
 
 

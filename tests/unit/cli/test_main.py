@@ -66,7 +66,7 @@ def test_the_version_is_told() -> None:
         (["serve", "--config", "/nowhere/antiphon.toml"], "/nowhere/antiphon.toml cannot be read"),
         (["serve", "--dialect", "klingon"], "dialect"),
         (["serve", "--port", "http"], "'http' is not a valid integer"),
-        (["models", "pull", "large"], "There is no model 'large' to pull; there is: smollm2."),
+        (["models", "pull", "large"], "There is no model 'large' to pull; there is: smollm2, all-minilm-l6-v2."),
         (["chat", "--base-url", "ftp://there", "hello"], "is not an http or https URL"),
     ],
 )
