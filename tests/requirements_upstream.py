@@ -108,6 +108,11 @@ UPSTREAMS: tuple[Requirement, ...] = (
         "issue 4, section 7",
         "Images go down as their data where the settings say that they are read.",
     ),
+    R(
+        "upstream:media:urls",
+        "issue 5, must show 4",
+        "An upstream that brings images itself is told their URLs, but of none that is not public.",
+    ),
     R("upstream:linger", "issue 5, section 2", "Once a turn has its end, its usage is waited for two seconds at most."),
     R(
         "upstream:resume",

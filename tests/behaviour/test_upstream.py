@@ -379,6 +379,36 @@ async def test_images_go_down_as_their_data(fake: FakeUpstream):
         await app.refused(400, [{"role": "user", "content": content}])
 
 
+@pytest.mark.requirement("upstream:media:urls")
+@pytest.mark.parametrize("engine", ["chat", "responses"])
+async def test_an_upstream_that_brings_images_itself_is_told_their_urls(fake: FakeUpstream, engine: str):
+    url = "https://images.example/a.png"
+
+    def asked(place: str) -> list[Any]:
+        return [{"role": "user", "content": [{"type": "input_image", "image_url": place, "detail": "low"}]}]
+
+    async with serving(fake, engine=engine, media=("image",), profile="openai") as app:
+        await app.create(asked(url))
+        refused = await app.refused(400, asked("http://10.0.0.1/a.png"))
+        assert (refused["code"], refused["param"]) == ("invalid_image_url", "input[0].content[0]")
+        assert (await app.refused(400, asked("file:///etc/hosts")))["code"] == "invalid_image_url"
+    (sent,) = fake.asked
+    (part,) = (sent.body["messages"] if engine == "chat" else sent.body["input"])[0]["content"]
+    assert part in (
+        {"type": "image_url", "image_url": {"url": url, "detail": "low"}},
+        {"type": "input_image", "image_url": url, "detail": "low"},
+    )
+
+
+@pytest.mark.requirement("upstream:media:urls")
+async def test_images_are_brought_here_where_the_operator_has_named_places_for_that(fake: FakeUpstream):
+    image = [{"role": "user", "content": [{"type": "input_image", "image_url": "http://127.0.0.1:9/a.png"}]}]
+    config = ModelConfig(name="scripted", base_url=fake.url, profile="openai", media=("image",))
+    async with inprocess_app(settings=Settings(models=(config,), allow_outbound=("127.0.0.0/8",))) as app:
+        assert (await app.refused(400, image))["code"] == "failed_to_download_image"
+    assert fake.asked == []
+
+
 @pytest.mark.requirement("upstream:strict")
 async def test_a_conversation_that_is_refused_is_sent_as_strict_templates_take_it(fake: FakeUpstream):
     async def behave(exchange: Exchange) -> None:

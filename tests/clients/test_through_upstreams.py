@@ -15,13 +15,10 @@ from pydantic import BaseModel
 
 from clients.conftest import KEY, Target
 from clients.strict import Recorder
-from support.fronted import own_model, upstream_table
+from support.fronted import upstream_table
 from support.server import RunningServer, running_server, wait_until
 
-pytestmark = [
-    pytest.mark.requirement("upstream:suites"),
-    own_model("it is a server in front of one, and not of one that is in front of another"),
-]
+pytestmark = pytest.mark.requirement("upstream:suites")
 
 WEATHER: Any = {
     "type": "function",
@@ -114,6 +111,8 @@ def test_errors_are_the_classes_that_the_package_has_for_them(far: Target) -> No
         with pytest.raises(kind):
             far.responses.create(model=far.model, input=f"!ERR{status}")
         with pytest.raises(kind):
+            far.responses.create(model=far.model, input=f"!ERR{status}", stream=True)
+        with pytest.raises(kind):
             far.client.chat.completions.create(
                 model=far.model, messages=[{"role": "user", "content": f"!ERR{status}"}], stream=True
             )
@@ -122,6 +121,17 @@ def test_errors_are_the_classes_that_the_package_has_for_them(far: Target) -> No
         assert failed.error is not None
         assert (failed.status, failed.error.code) == ("failed", "server_error")
         assert far.responses.retrieve(failed.id).to_dict() == failed.to_dict()
+
+
+def test_a_text_goes_on_and_the_tokens_of_a_prompt_are_counted(far: Target) -> None:
+    text = far.client.completions.create(model=far.model, prompt="!COUNT 5", max_tokens=3, logprobs=1).choices[0]
+    assert (text.text, text.finish_reason) == ("1 2 3 ", "length")
+    assert text.logprobs is not None
+    assert text.logprobs.tokens == ["1 ", "2 ", "3 "]
+    asked: Any = {"model": far.model, "input": "Hi.", "instructions": "Be brief.", "tools": [WEATHER]}
+    made = far.responses.create(**asked)
+    assert made.usage is not None
+    assert far.responses.input_tokens.count(**asked).input_tokens == made.usage.input_tokens
 
 
 def test_a_conversation_goes_on_in_the_background(far: Target) -> None:

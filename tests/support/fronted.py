@@ -12,23 +12,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from support.server import RunningServer, running_server
 
-__all__ = ["RAW_ITEMS", "UPSTREAM", "own_model", "scripted_model", "upstream_table"]
+__all__ = ["RAW_ITEMS", "UPSTREAM", "scripted_model", "upstream_table"]
 
 UPSTREAM = os.environ.get("ANTIPHON_TEST_UPSTREAM") or None
 """How the tests' servers ask for the scripted model: `chat`, `responses`, or None for a model of their own."""
 
 RAW_ITEMS = {"ANTIPHON_SCRIPTED_RAW_ITEMS": "1"}
 """The environment of a scripted model that writes any item as it is told to."""
-
-
-def own_model(reason: str, *engines: str) -> pytest.MarkDecorator:
-    """Marks what only a model of the server's own does, with the reason; of upstreams, all engines or those named."""
-    behind = UPSTREAM is not None and (not engines or UPSTREAM in engines)
-    return pytest.mark.skipif(behind, reason=f"the model runs elsewhere ({UPSTREAM}): {reason}")
 
 
 def upstream_table(engine: str, base_url: str, name: str = "scripted") -> str:

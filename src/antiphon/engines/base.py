@@ -48,7 +48,8 @@ class Capabilities(Struct, frozen=True):
 
     `context_length` in tokens; `media` the kinds of media it reads; `forced_tools` and `formats` (text, json_object,
     json_schema) what it enforces: what is not named here is refused with a 400, never ignored. `inline_media` says that
-    it is given the data of media and the text of documents; else it gets parts as they were sent.
+    it is given the data of media and the text of documents; else it gets parts as they were sent. With `fetches` it
+    brings the images itself that are named by URLs.
     """
 
     context_length: int
@@ -59,6 +60,7 @@ class Capabilities(Struct, frozen=True):
     inline_media: bool = True
     hosted: bool = False
     summaries: bool = False
+    fetches: bool = False
 
 
 EventHook = Callable[[str, str, Mapping[str, Any]], None]

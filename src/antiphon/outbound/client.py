@@ -85,6 +85,14 @@ class OutboundClient:
         except TimeoutError:
             raise OutboundError("The other side was too slow.") from None
 
+    def check(self, url: str) -> None:
+        """Refuse what may not be asked by its spelling alone; a name may still stand for an address that may not.
+
+        Raises:
+            OutboundRefusedError: the target may not be asked.
+        """
+        self._vet(parse_target(url))
+
     async def begin(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes | None = None
     ) -> OutboundStream:

@@ -13,7 +13,8 @@ import math
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, cast
 
 from msgspec import Struct
@@ -148,11 +149,15 @@ class _Kept:
 
 
 class _Asked(Struct):
-    """A request whose media are brought in, and the bytes that are left for them."""
+    """A request whose media are brought in, and the bytes that are left for them.
+
+    `fetched` says that its engine brings the images itself that a URL names.
+    """
 
     scope: Scope
     items: Sequence[Item]
     left: int
+    fetched: bool
 
     def take(self, size: int) -> None:
         """Count bytes that were brought in.
@@ -192,8 +197,13 @@ class Media:
         """Close every connection."""
         await self._client.close()
 
-    async def resolve(self, scope: Scope, parts: Sequence[Conversation], items: Sequence[Item]) -> list[Conversation]:
+    async def resolve(
+        self, scope: Scope, parts: Sequence[Conversation], items: Sequence[Item], *, fetched: bool = False
+    ) -> list[Conversation]:
         """The parts of a history with data in the place of URLs and files; `items` are those of the request.
+
+        Images that are `fetched` by who is given them stay URLs, unless the operator has named places beside the public
+        internet: those are for this server to reach.
 
         Raises:
             InvalidRequestError: one of the media cannot be had, is too large, or is not what it says; `param` is its
@@ -213,7 +223,7 @@ class Media:
             )
         try:
             async with asyncio.timeout(TOTAL_SECONDS):
-                asked = _Asked(scope, items, MAX_TOTAL_BYTES)
+                asked = _Asked(scope, items, MAX_TOTAL_BYTES, fetched and not self._settings.allow_outbound)
                 return [await self._conversation(asked, part) if part.media else part for part in parts]
         except TimeoutError:
             raise InvalidRequestError(
@@ -257,6 +267,11 @@ class Media:
 
     async def _image(self, asked: _Asked, named: str | Mapping[str, Any]) -> Mapping[str, Any]:
         fields = {"url": named} if isinstance(named, str) else named
+        url = fields.get("url")
+        if asked.fetched and isinstance(url, str) and url and not _is_data(url):
+            with _refused(_IMAGE):
+                self._client.check(url)
+            return {"type": "image_url", "image_url": _shown(url, fields)}
         data, _ = await self._data(asked.scope, fields.get("url"), fields.get("file_id"), _IMAGE)
         asked.take(len(data))
         with self._room.taken(len(data)):
@@ -266,10 +281,7 @@ class Media:
                 form = await self._reader.image(data, self._settings.max_image_pixels, asked.scope.tenant)
                 self._read.put(("image", digest), form)
             url = await asyncio.to_thread(encoded, f"data:image/{cast('str', form)};base64,", data)
-        held = self._room.hold({"url": url}, len(url))
-        if fields.get("detail"):
-            held["detail"] = fields["detail"]
-        return {"type": "image_url", "image_url": held}
+        return {"type": "image_url", "image_url": self._room.hold(_shown(url, fields), len(url))}
 
     async def _document(self, asked: _Asked, fields: Mapping[str, Any]) -> Mapping[str, Any]:
         source = fields.get("file_data") or fields.get("file_url")
@@ -302,7 +314,7 @@ class Media:
     ) -> tuple[bytes, str]:
         """The bytes, and the name that they have of their own; `plain` says that base64 may come without a head."""
         if isinstance(source, str) and source:
-            if source[:5].lower() == "data:":
+            if _is_data(source):
                 return await asyncio.to_thread(_decoded_uri, source, codes), codes.name
             if plain:
                 return await asyncio.to_thread(_decoded, source, codes), codes.name
@@ -325,11 +337,10 @@ class Media:
         if found is not None:
             return cast("bytes", found)
         try:
-            answer = await self._client.request(
-                "GET", url, seconds=FETCH_SECONDS, max_bytes=codes.most, redirects=REDIRECTS
-            )
-        except OutboundRefusedError as error:
-            raise InvalidRequestError(f"The URL of the {codes.name} cannot be used: {error}", code=codes.url) from None
+            with _refused(codes):
+                answer = await self._client.request(
+                    "GET", url, seconds=FETCH_SECONDS, max_bytes=codes.most, redirects=REDIRECTS
+                )
         except OutboundError as error:
             raise InvalidRequestError(
                 f"The {codes.name} could not be downloaded: {error} Send its data instead.", code=codes.fetch
@@ -356,6 +367,23 @@ def _media_in(part: Conversation) -> int:
         for each in message.content
     )
     return messages + len(part.open_turn.images)
+
+
+def _is_data(source: str) -> bool:
+    return source[:5].lower() == "data:"
+
+
+def _shown(url: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {"url": url, "detail": fields["detail"]} if fields.get("detail") else {"url": url}
+
+
+@contextmanager
+def _refused(codes: _Codes) -> Generator[None]:
+    """Tell of a URL that may not be asked."""
+    try:
+        yield
+    except OutboundRefusedError as error:
+        raise InvalidRequestError(f"The URL of the {codes.name} cannot be used: {error}", code=codes.url) from None
 
 
 def _too_large(codes: _Codes) -> InvalidRequestError:

@@ -191,7 +191,7 @@ class Planner:
             check_substance(parts, request.instructions)
         check_media(request, parts, engine.capabilities)
         if engine.capabilities.inline_media:
-            parts = await self.media.resolve(scope, parts, request.items)
+            parts = await self.media.resolve(scope, parts, request.items, fetched=engine.capabilities.fetches)
         _, settings = additions(parts)
         request = configured(request, settings)
         return Reading(request, model, engine, own, new, parts, before, past.items, past.title)

@@ -305,6 +305,7 @@ def _meet(one: Capabilities, other: Capabilities) -> Capabilities:
         inline_media=one.inline_media or other.inline_media,
         hosted=one.hosted and other.hosted,
         summaries=one.summaries and other.summaries,
+        fetches=one.fetches and other.fetches,
     )
 
 

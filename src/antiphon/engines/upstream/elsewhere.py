@@ -136,6 +136,7 @@ class ElsewhereEngine(Engine):
                 forced_tools=True,
                 formats=_FORMATS,
                 logprobs=logprobs,
+                fetches=self._beside is not None and self._beside.profile.fetches,
             )
         return able
 

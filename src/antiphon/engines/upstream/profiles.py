@@ -52,6 +52,7 @@ class Profile(Struct, frozen=True):
     `prompt_cache_key` for that; `cache_salt` that its cache is kept apart by a field of that name. `key_header` is the
     header of the key where it is no bearer's. `counts` says how it is asked for the tokens of a prompt: as `responses`
     are, by the `messages` of a chat, or by the text that it has `rendered` of them; None where there is no way.
+    `fetches` says that it brings images by their URLs, and asks no place for that which this server would not.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Profile(Struct, frozen=True):
     cache_salt: bool = False
     key_header: str | None = None
     counts: Literal["responses", "messages", "rendered"] | None = None
+    fetches: bool = False
 
 
 def _same(*names: str) -> dict[str, str]:
@@ -109,6 +111,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             strict=True,
             cache_key=True,
             counts="responses",
+            fetches=True,
         ),
         Profile(
             "azure",
@@ -122,6 +125,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             key_header="api-key",
             cache_key=True,
             counts="responses",
+            fetches=True,
         ),
         Profile(
             "antiphon",
@@ -137,6 +141,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             tool_names=True,
             cache_key=True,
             counts="responses",
+            fetches=True,
         ),
         Profile(
             "vllm",
