@@ -31,6 +31,16 @@ HOSTED: tuple[Requirement, ...] = (
     ),
     R("hosted:held:one", "B9", "With parallel_tool_calls false the first call counts, whoever answers it."),
     R("hosted:steps", "B8, law 4", "A turn whose calls run here goes on, unless a client's call or an approval waits."),
+    R("hosted:tools", "B2, B12", "Functions that run here are told to the model; their types are no upstream's."),
+    R(
+        "hosted:tools:place",
+        "issue 6",
+        "An upstream that runs tools keeps its own; only this server searches its stores.",
+    ),
+    R("hosted:tools:names", "B12", "A client's function named like a hosted one is a 400; MCP tools give way by name."),
+    R("hosted:choice", "B7", "A choice of a hosted type, of an MCP server or of one of its tools forces a call of it."),
+    R("hosted:choice:get-chunks", "B7", "A forced call of get_chunks is a 400."),
+    R("hosted:choice:allowed", "responses-api 4", "Allowed tools may name hosted types and MCP servers."),
     R("hosted:include", "B4", "Results are null without their include value; unknown values of include mean nothing."),
     R("hosted:include:private", "B4", "What an item keeps for the server alone is never seen."),
 )

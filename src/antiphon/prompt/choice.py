@@ -1,7 +1,7 @@
 """The tool choice of a request, resolved against its toolbox (responses-api 4, local-model 1.2).
 
-Functions, custom tools and the tools that a client runs can be called by a model here; a choice that only another tool
-could meet is a 400. A choice that names a tool which waits for a search shows it.
+Functions, custom tools, the tools that a client runs and those that the server runs can be called by a model here; a
+choice that only another tool could meet is a 400. A choice that names a tool which waits for a search shows it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from typing import Any, Final, cast
 from antiphon.errors import InvalidRequestError
 from antiphon.prompt.prompt import ResolvedChoice
 from antiphon.prompt.toolbox import CallableTool, Toolbox
+from antiphon.protocol.hosted import call_type
 from antiphon.protocol.json import quoted
 from antiphon.protocol.tools import AllowedTools, CustomTool, FunctionChoice, Tool, ToolChoice
 
 __all__ = ["after_first_turn", "resolve_choice"]
 
 _KINDS: Final = ("function", "custom")
+_UNFORCED: Final = "get_chunks"
+"""It needs what another call has found, so that it cannot be the first (B7)."""
 _OWN_KINDS: Final = ("shell", "apply_patch", "local_shell", "tool_search")
 
 
@@ -39,9 +42,14 @@ def resolve_choice(
             return toolbox.shown, ResolvedChoice("auto", names, found)
     if isinstance(choice, AllowedTools):
         names = _allowed(choice, toolbox)
+        if not names and choice.mode == "required":
+            return toolbox.shown, ResolvedChoice("auto", ())
         return toolbox.showing(names).shown, ResolvedChoice(choice.mode, names)
     if isinstance(choice, str):
         shown = toolbox.shown
+        if choice == "required" and not shown and toolbox.here:
+            # Their servers told of no tool, or have not been asked yet.
+            return shown, ResolvedChoice("auto", ())
         if choice == "required" and not shown:
             raise _unmeetable("'required' needs at least one tool that can be called in 'tools'.", "tool_choice")
         return shown, ResolvedChoice(choice, tuple(tool.name for tool in shown))
@@ -50,12 +58,47 @@ def resolve_choice(
     if choice.type == "custom":
         namespace = choice.body.get("namespace")
         return _named(toolbox, "custom", choice.name or "", namespace if isinstance(namespace, str) else None)
+    if _is_here(choice.type, toolbox):
+        return _of_server(choice.type, choice.body, toolbox)
     name = toolbox.find(choice.type, "") if choice.type in _OWN_KINDS else None
     if name is None:
         raise _unmeetable(
             f"This server cannot force a call of the tool type '{quoted(choice.type)}'.", "tool_choice.type"
         )
     return [toolbox.entries[name].tool], ResolvedChoice("required", (name,))
+
+
+def _is_here(kind: str, toolbox: Toolbox) -> bool:
+    return call_type(kind) is not None and call_type(kind) in {call_type(each) for each in toolbox.here}
+
+
+def _of_server(kind: str, body: dict[str, Any], toolbox: Toolbox) -> tuple[list[CallableTool], ResolvedChoice]:
+    """The choice of a type of tools that the server runs; of MCP, of one server's and perhaps of one of them.
+
+    The model is told of all tools, as in the turns after it, so that these have their prompt in the cache.
+    """
+    if kind == _UNFORCED:
+        raise _unmeetable(
+            f"A call of '{_UNFORCED}' cannot be forced: it needs chunks that another call has found.",
+            "tool_choice.type",
+        )
+    server, name = body.get("server_label"), body.get("name")
+    declared = any(_names_same(tool, kind, server) for tool in toolbox.declared)
+    if not declared:
+        what = f"mcp server '{quoted(str(server))}'" if kind == "mcp" else f"tool type '{quoted(kind)}'"
+        raise _unmeetable(f"Tool choice names the {what}, which is not in 'tools'.", "tool_choice")
+    asked = name if kind == "mcp" and isinstance(name, str) else None
+    names = toolbox.run_here(kind, str(server), asked)
+    if not names:
+        # Its server told of no such tool, or has not been asked yet: the item says what is wrong.
+        return toolbox.shown, ResolvedChoice("auto", tuple(tool.name for tool in toolbox.shown))
+    return toolbox.shown, ResolvedChoice("required", tuple(names))
+
+
+def _names_same(tool: Tool, kind: str, server: Any) -> bool:
+    if not isinstance(tool, dict) or call_type(str(tool.get("type"))) != call_type(kind):
+        return False
+    return kind != "mcp" or tool.get("server_label") == server
 
 
 def _of_upstream(choice: ToolChoice, toolbox: Toolbox) -> Any:
@@ -109,6 +152,8 @@ def _allowed(choice: AllowedTools, toolbox: Toolbox) -> tuple[str, ...]:
         names.update(found)
         if not found and not any(_same_hosted(tool, entry) for tool in toolbox.declared):
             raise _unmeetable(f"'tool_choice.tools[{index}]' is not in 'tools'.", f"tool_choice.tools[{index}]")
+    if choice.mode == "required" and not names and toolbox.here:
+        return ()
     if choice.mode == "required" and not names:
         raise _unmeetable("This server can run none of the allowed tools.", "tool_choice.tools")
     return tuple(name for name in toolbox.entries if name in names)
@@ -119,6 +164,10 @@ def _entry_names(entry: dict[str, Any], toolbox: Toolbox) -> list[str]:
     kind = entry.get("type")
     if kind == "namespace":
         return toolbox.of_namespace(str(entry.get("name")))
+    if _is_here(str(kind), toolbox):
+        server, name = entry.get("server_label"), entry.get("name")
+        asked = name if kind == "mcp" and isinstance(name, str) else None
+        return toolbox.run_here(str(kind), str(server), asked)
     if kind in _OWN_KINDS:
         found = toolbox.find(str(kind), "")
         return [] if found is None else [found]

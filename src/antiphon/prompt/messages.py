@@ -28,7 +28,7 @@ from antiphon.prompt.growing import Chained, grown
 from antiphon.prompt.names import flat_name
 from antiphon.prompt.openturn import EMPTY_TURN, OWN_CALLS, OWN_OUTPUTS, OpenTurn, closed, hosted_item
 from antiphon.prompt.prompt import ChatMessage, ToolCall
-from antiphon.prompt.toolbox import AddedTool, merge_added
+from antiphon.prompt.toolbox import AddedTool, merge_added, origin_key
 from antiphon.prompt.toolsearch import told_tools
 from antiphon.protocol.items import (
     CustomToolCall,
@@ -432,7 +432,7 @@ def renamed(messages: Sequence[ChatMessage], renames: Mapping[str, str]) -> Sequ
 
 
 def _renamed(call: ToolCall, renames: Mapping[str, str]) -> ToolCall:
-    return replace(call, name=renames.get(call.name, call.name)) if call.made else call
+    return replace(call, name=renames.get(origin_key(call.origin, call.name), call.name)) if call.made else call
 
 
 def cut_call(item: RawItem) -> bool:

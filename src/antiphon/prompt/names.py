@@ -11,7 +11,7 @@ import hashlib
 import re
 from typing import Final
 
-__all__ = ["MAX_FLAT_NAME", "SEPARATOR", "flat_name", "other_name"]
+__all__ = ["MAX_FLAT_NAME", "SEPARATOR", "fits", "flat_name", "other_name"]
 
 SEPARATOR: Final = "__"
 
@@ -35,6 +35,11 @@ def flat_name(namespace: str | None, name: str) -> str:
     if clear and len(joined) <= MAX_FLAT_NAME and _UNFIT.search(joined) is None:
         return joined
     return _with_digest(joined, f"{len(namespace)}:{joined}")
+
+
+def fits(name: str) -> bool:
+    """Whether model families and upstreams take a name as it is."""
+    return len(name) <= MAX_FLAT_NAME and _UNFIT.search(name) is None
 
 
 def other_name(name: str, identity: str) -> str:

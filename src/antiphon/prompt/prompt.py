@@ -28,13 +28,15 @@ __all__ = [
 class ToolCall(Struct, frozen=True):
     """A past call inside an assistant message; `arguments` is JSON text.
 
-    `made` says that the name is made here, of a namespace or for a tool of the client's: another may stand in for it.
+    `made` says that the name is made here, of a namespace or for a tool of the client's, or is that of a tool that a
+    server ran: another may stand in for it. `origin` is the MCP server that it is of.
     """
 
     id: str
     name: str
     arguments: str
     made: bool = False
+    origin: str = ""
 
 
 class ChatMessage(Struct, frozen=True):

@@ -6,20 +6,32 @@ this: the tool choice, the prompt, and the router that makes items of calls.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from antiphon.errors import InvalidRequestError
-from antiphon.machine.router import TOOL_SEARCH, CallRouter, Target
+from antiphon.machine.router import HOSTED, TOOL_SEARCH, CallRouter, Target
 from antiphon.prompt.clienttools import CLIENT_TOOLS, client_tool
-from antiphon.prompt.names import SEPARATOR, flat_name, other_name
+from antiphon.prompt.names import SEPARATOR, fits, flat_name, other_name
 from antiphon.prompt.toolsearch import Hidden, search_tool
+from antiphon.protocol.hosted import call_type
+from antiphon.protocol.json import quoted
 from antiphon.protocol.tools import MAX_TOOLS, CustomTool, FunctionTool, Tool, inner_tools
 
-__all__ = ["NO_TOOLS", "AddedTool", "CallableTool", "Entry", "Toolbox", "merge_added", "toolbox"]
+__all__ = [
+    "NO_TOOLS",
+    "AddedTool",
+    "CallableTool",
+    "Entry",
+    "HostedFunction",
+    "Toolbox",
+    "merge_added",
+    "origin_key",
+    "toolbox",
+]
 
 CallableTool = FunctionTool | CustomTool
 _Identity = tuple[str, str, str]
@@ -32,10 +44,21 @@ class AddedTool(Struct, frozen=True):
     loaded: bool = False
 
 
+class HostedFunction(Struct, frozen=True):
+    """A function that the server runs itself: the type of the tool that it is of, and of which server, if it is MCP's.
+
+    Two servers may have tools of the same name; type, server and name are what it is known by.
+    """
+
+    tool: FunctionTool
+    type: str
+    server: str = ""
+
+
 class Entry(Struct, frozen=True):
     """A tool that can be called: as the model is told of it, what its calls become, and whether it waits for a search.
 
-    `given` is the tool as it was declared, in its namespace.
+    `given` is the tool as it was declared, in its namespace; `hosted` is there where the server runs it.
     """
 
     tool: CallableTool
@@ -44,18 +67,21 @@ class Entry(Struct, frozen=True):
     namespace: str = ""
     description: str = ""
     hidden: bool = False
+    hosted: HostedFunction | None = None
 
 
 class Toolbox(Struct, frozen=True):
     """All tools that can be called, by the names that the model knows, in the order in which it is told of them.
 
     `renames` leads from names that are made of a namespace, or are ours, to those that stand in for them here, because
-    a tool of the request has them. `declared` are all tools of whatever type.
+    a tool of the request has them; those of a server's tools by `origin_key`. `declared` are all tools of whatever
+    type, and `here` are the types of which the server runs the tools itself.
     """
 
     entries: Mapping[str, Entry] = {}
     renames: Mapping[str, str] = {}
     declared: Sequence[Tool] = ()
+    here: frozenset[str] = frozenset()
 
     @property
     def shown(self) -> list[CallableTool]:
@@ -74,7 +100,11 @@ class Toolbox(Struct, frozen=True):
     @property
     def hosted(self) -> list[dict[str, Any]]:
         """The declared tools of types that nobody here runs."""
-        return [tool for tool in self.declared if isinstance(tool, dict) and _is_hosted(tool)]
+        return [
+            tool
+            for tool in self.declared
+            if isinstance(tool, dict) and tool.get("type") not in self.here and _is_hosted(tool)
+        ]
 
     @property
     def searches(self) -> bool:
@@ -83,10 +113,27 @@ class Toolbox(Struct, frozen=True):
             entry.target.item == TOOL_SEARCH and entry.target.execution == "server" for entry in self.entries.values()
         )
 
-    def router(self) -> CallRouter | None:
-        """What makes items of the calls of a turn; None where every call is what it is named."""
+    def router(self, *, parallel: bool = True) -> CallRouter | None:
+        """What makes items of the calls of a turn; None where every call is what it is named.
+
+        `parallel` False lets one call of a turn count, whoever answers it.
+        """
         targets = {name: entry.target for name, entry in self.entries.items() if entry.target != Target(name)}
-        return CallRouter(targets) if targets else None
+        return CallRouter(targets, parallel=parallel) if targets else None
+
+    def run_here(self, kind: str, server: str | None = None, name: str | None = None) -> list[str]:
+        """The names for the model of the functions that the server runs of a type of tool; of MCP, of one server.
+
+        `name` is that of one function. Types whose calls are the same items are one.
+        """
+        return [
+            flat
+            for flat, entry in self.entries.items()
+            if entry.hosted is not None
+            and _same_type(entry.hosted.type, kind)
+            and (kind != "mcp" or entry.hosted.server == server)
+            and (name is None or entry.hosted.tool.name == name)
+        ]
 
     def find(self, kind: str, name: str, namespace: str | None = None) -> str | None:
         """The name for the model of a tool that a choice names: `kind` is its type, such as function or shell.
@@ -128,17 +175,29 @@ class Toolbox(Struct, frozen=True):
 NO_TOOLS = Toolbox()
 
 
-def toolbox(tools: Sequence[Tool], added: Sequence[AddedTool] = (), *, may_search: bool = True) -> Toolbox:
+def toolbox(
+    tools: Sequence[Tool],
+    added: Sequence[AddedTool] = (),
+    *,
+    may_search: bool = True,
+    hosted: Sequence[HostedFunction] = (),
+    here: Collection[str] = (),
+) -> Toolbox:
     """The toolbox of a request's tools and of those that its history added; `may_search` False leaves searches out.
+
+    `hosted` are the functions that the server runs, and `here` the types of tools that it does, whether it has a
+    function of them or not.
 
     A tool that is declared again replaces what it was. Tools with `defer_loading` wait for a search, where there is one
     that can find them; what was found comes after what was always there.
 
     Raises:
-        InvalidRequestError: there are too many, or one of a namespace is malformed.
+        InvalidRequestError: there are too many, one of a namespace is malformed, or one of the client's has the name of
+            one that the server runs (B12).
     """
-    if not tools and not added:
+    if not tools and not added and not hosted:
         return NO_TOOLS
+    _check_names(tools, hosted)
     gathered: dict[_Identity, Entry] = {}
     found: dict[_Identity, None] = {}
     searches: list[dict[str, Any]] = []
@@ -152,6 +211,12 @@ def toolbox(tools: Sequence[Tool], added: Sequence[AddedTool] = (), *, may_searc
             if loaded:
                 found[identity] = None
             gathered[identity] = entry
+    for function in hosted:
+        # After those of the client, whose names they give way to.
+        target = Target(function.tool.name, item=HOSTED)
+        gathered["", function.tool.name, f"{function.type}:{function.server}"] = Entry(
+            function.tool, target, hosted=function
+        )
     if len(gathered) > MAX_TOOLS:
         raise InvalidRequestError(
             f"Invalid 'tools': at most {MAX_TOOLS} tools are expected, but with those of namespaces and of the "
@@ -169,7 +234,7 @@ def toolbox(tools: Sequence[Tool], added: Sequence[AddedTool] = (), *, may_searc
         searching = _search_entry(search, [entries[name] for name in order if name in waiting])
         if searching.target.execution == "client" or (waiting and may_search):
             entries["", "tool_search", TOOL_SEARCH] = searching
-    return _named(entries, declared)
+    return _named(entries, declared, frozenset(here))
 
 
 def merge_added(parts: Iterable[Sequence[AddedTool]]) -> tuple[AddedTool, ...]:
@@ -185,6 +250,11 @@ def merge_added(parts: Iterable[Sequence[AddedTool]]) -> tuple[AddedTool, ...]:
             merged.pop(key, None)
             merged[key] = each
     return tuple(merged.values())
+
+
+def origin_key(server: str, name: str) -> str:
+    """The key in `renames` of a tool's name; that of a server's tool is apart from those of others."""
+    return f"{server}\0{name}" if server else name
 
 
 def _entries(tool: Tool) -> list[Entry]:
@@ -220,7 +290,7 @@ def _search_entry(search: dict[str, Any], waiting: Sequence[Entry]) -> Entry:
     return Entry(search_tool(search, hidden), target)
 
 
-def _named(gathered: Mapping[_Identity, Entry], declared: Sequence[Tool]) -> Toolbox:
+def _named(gathered: Mapping[_Identity, Entry], declared: Sequence[Tool], here: frozenset[str]) -> Toolbox:
     """Give every tool its name; those that bring one of their own come first."""
     names = {identity: _wanted(entry) for identity, entry in gathered.items()}
     taken = {names[identity] for identity, entry in gathered.items() if _own_name(entry)}
@@ -229,8 +299,10 @@ def _named(gathered: Mapping[_Identity, Entry], declared: Sequence[Tool]) -> Too
         if _own_name(entry):
             continue
         wanted = names[identity]
-        if wanted in taken:
-            names[identity] = renames[wanted] = other_name(wanted, repr(identity))
+        hosted = entry.hosted
+        if wanted in taken or (hosted is not None and not fits(wanted)):
+            name = names[identity] = other_name(wanted, repr(identity))
+            renames[origin_key(hosted.server if hosted is not None else "", wanted)] = name
         taken.add(names[identity])
     entries: dict[str, Entry] = {}
     begun: set[str] = set()
@@ -243,7 +315,23 @@ def _named(gathered: Mapping[_Identity, Entry], declared: Sequence[Tool]) -> Too
         name = names[identity]
         tool = msgspec.structs.replace(entry.tool, name=name, description=description or entry.tool.description)
         entries[name] = msgspec.structs.replace(entry, tool=tool)
-    return Toolbox(entries, renames, declared)
+    return Toolbox(entries, renames, declared, here)
+
+
+def _check_names(tools: Sequence[Tool], hosted: Sequence[HostedFunction]) -> None:
+    names = {function.tool.name for function in hosted if not function.server}
+    for index, tool in enumerate(tools):
+        if not isinstance(tool, dict) and tool.name in names:
+            raise InvalidRequestError(
+                f"Invalid 'tools[{index}].name': '{quoted(tool.name)}' is the name of a tool that the server runs. "
+                "Give the function another name.",
+                param=f"tools[{index}].name",
+                code="duplicate_tool_name",
+            )
+
+
+def _same_type(one: str, other: str) -> bool:
+    return one == other or (call_type(one) is not None and call_type(one) == call_type(other))
 
 
 def _own_name(entry: Entry) -> bool:
@@ -255,6 +343,8 @@ def _wanted(entry: Entry) -> str:
 
 
 def _kind(entry: Entry) -> str:
+    if entry.hosted is not None:
+        return HOSTED
     if entry.target.item is not None:
         return entry.target.name
     return "custom" if isinstance(entry.tool, CustomTool) else "function"

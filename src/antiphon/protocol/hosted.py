@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 
 from msgspec import UNSET
 
+from antiphon.protocol.ids import is_id
 from antiphon.protocol.items import Item, RawItem
 from antiphon.protocol.response import Response
 
@@ -27,6 +28,7 @@ __all__ = [
     "project_item",
     "project_response",
     "stands_beside",
+    "types_here",
 ]
 
 PRUNE_CONTEXT: Final = "prune_context"
@@ -84,6 +86,38 @@ def is_beside(item: Any) -> bool:
 def stands_beside(tools: Collection[Any]) -> bool:
     """Whether one of these tools of a request has calls beside the output."""
     return any(isinstance(tool, dict) and cast("dict[str, Any]", tool).get("type") in CORPUS_TOOLS for tool in tools)
+
+
+def types_here(tools: Collection[Any], provided: Collection[str], *, upstream: bool) -> frozenset[str]:
+    """Which of the types of tools that are declared run here; `provided` are those that there is a provider for.
+
+    All tools of one type run in one place. Where the engine is no `upstream` that runs tools itself, that is here, if
+    there is a provider. Where it is one, it runs its tools, but for those that only this server can run: the corpus
+    tools, `file_search` over a store of ours, and MCP servers that are named by a label alone, which the operator has
+    set up. What no provider of ours has is the upstream's.
+    """
+    declared = [cast("dict[str, Any]", tool) for tool in tools if isinstance(tool, dict)]
+    return frozenset(
+        str(tool.get("type"))
+        for tool in declared
+        if tool.get("type") in provided and not _is_clients(tool) and (not upstream or _is_ours(tool))
+    )
+
+
+def _is_clients(tool: Mapping[str, Any]) -> bool:
+    environment: Any = tool.get("environment")
+    local = not isinstance(environment, dict) or cast("dict[str, Any]", environment).get("type", "local") == "local"
+    return tool.get("type") == "shell" and local
+
+
+def _is_ours(tool: Mapping[str, Any]) -> bool:
+    kind = tool.get("type")
+    if kind == "file_search":
+        stores: Any = tool.get("vector_store_ids")
+        return isinstance(stores, list) and any(is_id("vs", str(store)) for store in cast("list[Any]", stores))
+    if kind == "mcp":
+        return not tool.get("server_url") and not tool.get("connector_id")
+    return kind in CORPUS_TOOLS
 
 
 def made_here(item: Any, here: Collection[str]) -> bool:
