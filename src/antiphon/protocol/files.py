@@ -33,6 +33,7 @@ __all__ = [
 PURPOSES = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
 """What a file may be uploaded for; a purpose is kept, listed and changes nothing."""
 
+DEFAULT_PURPOSE = "user_data"
 MIN_EXPIRY_SECONDS = 3600
 MAX_EXPIRY_SECONDS = 30 * 24 * 3600
 MAX_FILENAME = 255
@@ -77,15 +78,13 @@ def is_file_id(value: str) -> bool:
 
 
 def check_purpose(purpose: str | None) -> str:
-    """The purpose of an upload.
+    """The purpose of an upload; clients of Mixedbread name none (hosted-search 3.5).
 
     Raises:
-        InvalidRequestError: it is missing or unknown.
+        InvalidRequestError: it is unknown.
     """
     if not purpose:
-        raise InvalidRequestError(
-            "Missing required parameter: 'purpose'.", param="purpose", code="missing_required_parameter"
-        )
+        return DEFAULT_PURPOSE
     if purpose not in PURPOSES:
         known = ", ".join(f"'{name}'" for name in PURPOSES)
         raise InvalidRequestError(
