@@ -29,5 +29,16 @@ INGEST: tuple[Requirement, ...] = (
     ),
     R("ingest:chunks:pages", "hosted-search 3.5", "Chunks know their page, slide, or sheet and rows."),
     R("ingest:chunks:strategy", "responses-api 1.3", "`chunking_strategy` is auto, or static within OpenAI's limits."),
+    R(
+        "ingest:parse",
+        "issue 6, section 3",
+        "Each format is read in a process apart, and cut with what is known of places.",
+    ),
+    R(
+        "ingest:parse:faults",
+        "faults B2 15",
+        "What cannot be read is `unsupported_file` or `invalid_file` and says what to do, whatever became of its process.",
+    ),
+    R("ingest:parse:pieces", "issue 6, section 3", "A big text goes through in pieces, no faster than they are taken."),
     R("ingest:formats", "issue 6, section 3", "A file's format goes by its name and its first bytes."),
 )

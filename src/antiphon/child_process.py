@@ -120,6 +120,26 @@ class ChildProcess:
             found += chunk
         return bytes(found) if len(found) <= most else b""
 
+    async def feed(self, data: bytes) -> bool:
+        """Give it more of its input, as fast as it takes it; False where it has ended."""
+        try:
+            self._stdin.write(data)
+            await self._stdin.drain()
+        except ConnectionError:
+            return False
+        return True
+
+    def end_input(self) -> None:
+        """Nothing more of its input comes."""
+        self._stdin.close()
+
+    async def read_line(self) -> bytes:
+        """The next line that it says; shorter, or empty, where it has ended or the line is too long."""
+        try:
+            return await self._stdout.readline()
+        except ValueError:
+            return b""
+
     async def end(self) -> None:
         """Kill it and free what belongs to it."""
         with contextlib.suppress(ProcessLookupError):

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import struct
-import zipfile
-import zlib
 from typing import Any
 
 import pytest
@@ -14,6 +11,7 @@ import pytest
 from antiphon.child_process import ChildProcess
 from antiphon.corpus.documents import DocumentReader
 from antiphon.errors import InvalidRequestError
+from support.papers import WORD, archive, docx_file, pdf_file, png_claiming, pptx_file, xlsx_file
 
 docx: Any = pytest.importorskip("mammoth")
 openpyxl: Any = pytest.importorskip("openpyxl")
@@ -24,65 +22,10 @@ PIXELS = 50_000_000
 CHARACTERS = 100_000
 
 
-def png_claiming(width: int, height: int) -> bytes:
-    """A valid 1-bit PNG of that size, all black."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    rows = zlib.compress(bytes((width // 8 + 1) * height), 1)
-    header = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
-
-
 def image(form: str, size: tuple[int, int] = (8, 6)) -> bytes:
     out = io.BytesIO()
     pillow.new("RGB", size, "red").save(out, form)
     return out.getvalue()
-
-
-def archive(entries: dict[str, bytes]) -> bytes:
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as found:
-        for name, data in entries.items():
-            found.writestr(name, data)
-    return out.getvalue()
-
-
-WORD = '<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:body>{}</w:body></w:document>'
-
-
-def docx_file(body: str = "<w:p><w:r><w:t>The walrus speaks.</w:t></w:r></w:p>", **more: bytes) -> bytes:
-    return archive({"word/document.xml": WORD.format(body).encode(), **more})
-
-
-def xlsx_file() -> bytes:
-    book = openpyxl.Workbook()
-    book.active.title = "Tides"
-    book.active.append(["high", 4.5])
-    out = io.BytesIO()
-    book.save(out)
-    return out.getvalue()
-
-
-def pptx_file() -> bytes:
-    show = pptx.Presentation()
-    slide = show.slides.add_slide(show.slide_layouts[5])
-    slide.shapes.title.text = "Antiphon in one slide"
-    out = io.BytesIO()
-    show.save(out)
-    return out.getvalue()
-
-
-def pdf_file(text: str = "Vespers at six.") -> bytes:
-    """A PDF of one page, written by hand; its table of contents is left for readers to mend."""
-    stream = f"BT /F1 24 Tf 50 100 Td ({text}) Tj ET".encode()
-    return (
-        b"%%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj\n"
-        b"3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 400 200]/Contents 4 0 R"
-        b"/Resources<</Font<</F1<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>>>>>>>endobj\n"
-        b"4 0 obj<</Length %d>>stream\n%s\nendstream endobj\ntrailer<</Root 1 0 R>>\n%%%%EOF" % (len(stream), stream)
-    )
 
 
 @pytest.mark.requirement("corpus:documents")
