@@ -44,5 +44,14 @@ SEARCH: tuple[Requirement, ...] = (
         "A model that cannot be had is told, and not asked for at once again.",
     ),
     R("search:rerank", "issue 6, part 3", "A reranker, if set, puts what was found in its order."),
+    R("search:vectors:exact", "local-engine 6", "Vectors are compared one by one, for several questions at once."),
+    R("search:vectors:incremental", "issue 6, part 3", "Of a vector store that changed, what has changed is read."),
+    R(
+        "search:vectors:bound",
+        "issue 6, must show 2",
+        "Vectors in memory are bounded in bytes; search goes on without.",
+    ),
+    R("search:vectors:model", "issue 6, part 3", "Vectors of a model with vectors of another length are not compared."),
+    R("search:vectors:graph", "issue 6, part 3", "Beyond 100,000 chunks a graph is walked, made in the background."),
     R("search:words", "local-engine 6", "A text index is asked for the words of a question that tell something."),
 )
