@@ -13,6 +13,7 @@ from requirements_api import API, CHAT, DOCUMENTS, FILES, IDEMPOTENCY, MEDIA
 from requirements_background import BACKGROUND, RESUME, RUNTIME, WEBHOOKS
 from requirements_clients import CLIENTS, LIBRARIES
 from requirements_cluster import CLUSTER
+from requirements_code import CODE
 from requirements_corpora import CORPUS_STORE
 from requirements_corpus_tools import CORPUS_TOOLS
 from requirements_dialects import CONSTRAINTS, DIALECTS_A, DIALECTS_B
@@ -90,6 +91,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *TEMPLATES,
     *LIBRARIES,
     *CLUSTER,
+    *CODE,
     *RAY,
     *REGISTRY,
     *CORPUS_STORE,

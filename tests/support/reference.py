@@ -85,6 +85,7 @@ HEADINGS: Mapping[str, str] = {
     "LOOP": "The loop of hosted tools",
     "MCP": "MCP servers and the web",
     "CORPUS_STORE": "Vector stores",
+    "CODE": "Code in sandboxes",
     "INGEST": "Documents in vector stores",
 }
 
@@ -124,6 +125,7 @@ EXAMPLES: Mapping[str, str] = {
     "The driver": "contexts to requests, answers and streams of any endpoint to one response, by rule",
     "In a cluster": "files for Compose, Kubernetes and systemd, a proxy before replicas, dashboards and alarms",
     "Search in documents": "words and vectors ranked together, patterns by RE2, filters, facets, all of it bounded",
+    "Code in sandboxes": "no files, network or rights of the machine; time, memory and processes bounded; containers",
     "On a Ray cluster": "an engine on another node, its loss in mid-stream, a replica's start and end, `deploy ray`",
     "Vector stores": "their files, batches, chunks, words and vectors in every store, claimed, counted and bounded",
     "Routing": "a history stays where its prefix is cached; bounded load; a lost replica's histories move once",
