@@ -1,0 +1,108 @@
+"""MCP servers that are programs of the operator's: what they are given, how they end, and how they go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from antiphon.settings import Settings
+from antiphon.tool_settings import McpServerConfig
+from antiphon.tools.mcp.provider import McpProvider
+from support.mcp_use import Use, use
+
+requirement = pytest.mark.requirement
+
+pytest.importorskip("mcp")
+
+PROGRAM = str(Path(__file__).parents[2] / "support" / "mcp_program.py")
+
+
+@asynccontextmanager
+async def programs(mode: str, command: str = sys.executable) -> AsyncIterator[Callable[[], Awaitable[Use]]]:
+    """The tools of a program that misbehaves so, for each response anew."""
+    table = McpServerConfig(
+        label="program",
+        command=command,
+        args=("-I", PROGRAM, mode),
+        env={"PROGRAM_KEY": "OUR_KEY"},
+        require_approval="never",
+        timeout=0.5,
+    )
+    provider = McpProvider(Settings(mcp_servers=(table,)), environment={"OUR_KEY": "key-7654321"})
+    try:
+        yield lambda: use(provider, {"type": "mcp", "server_label": "program"})
+    finally:
+        await provider.close()
+
+
+def told(item: dict[str, Any]) -> dict[str, Any]:
+    assert item["status"] == "completed", item
+    return json.loads(item["output"])
+
+
+@requirement("mcp:program")
+async def test_a_program_runs_once_for_many_calls_and_ends_with_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTIPHON_API_KEY", "not for programs")
+    async with programs("sound") as open_tools:
+        first = await open_tools()
+        second = await open_tools()
+        answers = [told(await found.call("variables", "{}")) for found in (first, second, first)]
+        assert len({answer["pid"] for answer in answers}) == 1
+        # It has its key, which does not come back in what it says, and nothing else of the server's.
+        assert answers[0]["key"] == "<redacted>"
+        assert "PROGRAM_KEY" in answers[0]["names"]
+        assert not [name for name in answers[0]["names"] if name.startswith(("ANTIPHON", "OUR_"))]
+        pid = answers[0]["pid"]
+        assert psutil.pid_exists(pid)
+    assert not psutil.pid_exists(pid)
+
+
+@requirement("mcp:program")
+async def test_a_program_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("antiphon.tools.mcp.program.ENDING_SECONDS", 0.1)
+    async with programs("stubborn") as open_tools:
+        pid = told(await (await open_tools()).call("variables", "{}"))["pid"]
+    assert not psutil.pid_exists(pid)
+
+
+@requirement("mcp:program:hostile")
+@pytest.mark.parametrize(("mode", "code"), [("dies", -32000), ("hangs", -32001), ("floods", -32000)])
+async def test_a_program_that_goes_wrong_fails_its_call_and_is_begun_anew(
+    mode: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("antiphon.tools.mcp.program.ENDING_SECONDS", 0.1)
+    async with programs(mode) as open_tools:
+        found = await open_tools()
+        for _ in range(2):
+            async with asyncio.timeout(20):
+                done = await found.call("variables", "{}")
+            assert (done["status"], done["error"]["type"], done["error"]["code"]) == (
+                "failed",
+                "mcp_protocol_error",
+                code,
+            )
+    assert not [child for child in psutil.Process().children() if PROGRAM in child.cmdline()]
+
+
+@requirement("mcp:program:hostile")
+async def test_lines_that_are_no_messages_are_passed_over() -> None:
+    async with programs("babbles") as open_tools:
+        assert told(await (await open_tools()).call("variables", "{}"))["pid"]
+
+
+@requirement("mcp:program:hostile")
+@pytest.mark.parametrize("command", [sys.executable, "/nowhere/at/all"])
+async def test_a_program_that_does_not_start_is_an_error_of_its_list(command: str) -> None:
+    async with programs("dead", command) as open_tools:
+        (item,) = (await open_tools()).items
+    assert item["tools"] == []
+    assert item["error"]
+    assert "nowhere" not in item["error"]
