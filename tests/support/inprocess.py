@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from antiphon.protocol.sse import SSEParser
 from antiphon.runtime.service import Service
 from antiphon.settings import Settings
 from antiphon.store.open import open_store
+from antiphon.tools.base import Provider
 
 __all__ = ["InProcess", "inprocess_app", "sse_events"]
 
@@ -79,8 +80,11 @@ async def inprocess_app(
     store: str = "memory",
     tmp_path: Path | None = None,
     registry: Registry | None = None,
+    tools: Sequence[Provider] | None = None,
 ) -> AsyncIterator[InProcess]:
     """A started service over the scripted model, unless the settings or `registry` name others, and its application.
+
+    `tools` are its providers of hosted tools, in place of those that are set.
 
     `store` is `memory`, or `sqlite`, which needs `tmp_path` for its file, or `as-set` to leave the settings' own.
     """
@@ -93,7 +97,7 @@ async def inprocess_app(
     elif store != "as-set":
         settings = msgspec.structs.replace(settings, store=store)
     telemetry = Telemetry()
-    service = Service(settings, registry or build_registry(settings), open_store(settings), telemetry)
+    service = Service(settings, registry or build_registry(settings), open_store(settings), telemetry, tools)
     await service.start()
     try:
         transport = httpx2.ASGITransport(create_app(service, telemetry))

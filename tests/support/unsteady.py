@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -20,6 +20,7 @@ from antiphon.settings import Settings
 from antiphon.store.base import EventBatch, Scope
 from antiphon.store.memory import MemoryStore
 from antiphon.store.rows import StoreLimits
+from antiphon.tools.base import Provider
 from support.inprocess import BASE_URL, InProcess
 
 __all__ = ["AWAY", "Faults", "Gate", "UnsteadyStore", "eventually", "frames_of", "served"]
@@ -113,11 +114,13 @@ class Faults:
 
 
 @asynccontextmanager
-async def served(store: UnsteadyStore, settings: Settings | None = None) -> AsyncIterator[InProcess]:
-    """A server of the scripted model over a store."""
+async def served(
+    store: UnsteadyStore, settings: Settings | None = None, tools: Sequence[Provider] | None = None
+) -> AsyncIterator[InProcess]:
+    """A server of the scripted model over a store; `tools` are its providers of hosted tools, if not those set."""
     settings = msgspec.structs.replace(settings or Settings(drain_timeout=0), model=("scripted",), store="memory")
     telemetry = Telemetry()
-    service = Service(settings, build_registry(settings), store, telemetry)
+    service = Service(settings, build_registry(settings), store, telemetry, tools)
     try:
         await service.start()
         transport = httpx2.ASGITransport(create_app(service, telemetry))

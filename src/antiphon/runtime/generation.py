@@ -1,15 +1,17 @@
 """What an engine generates for one response, turn after turn, made into events.
 
-Deltas pass three stages: the router makes items of calls; after a crash, the suppressor holds back what was told
-before; the assembler makes the events, after the summaries of thinking where they are asked for.
+Deltas pass three stages: the router makes items of calls, and holds those that run here; after a crash, the suppressor
+holds back what was told before; the assembler makes the events, after the summaries of thinking where they are asked
+for. Between two turns the tools that run here are run, and at the budget of their calls the model is told once to
+answer (B5, B6).
 """
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
+from typing import Any
 
 from antiphon.engines.base import PreparedTurn, Sampled
 from antiphon.errors import ContextOverflowError, EngineError
@@ -18,13 +20,20 @@ from antiphon.machine.deltas import Delta, RawItemDelta, Routed, Stop, TokenUsag
 from antiphon.machine.log import EventLog
 from antiphon.machine.router import CallRouter
 from antiphon.machine.suppressor import Suppressor
-from antiphon.machine.turn import Progress, Step, calls_here, next_step, progress
+from antiphon.machine.turn import Progress, Step, calls_here, next_step, waits_for_client
 from antiphon.machine.usage import NOTHING_USED, usage_of
 from antiphon.prompt.messages import Conversation
+from antiphon.prompt.toolbox import Toolbox
+from antiphon.protocol.items import Message
+from antiphon.protocol.parts import OutputText, Refusal
+from antiphon.runtime.calls import Calls
+from antiphon.runtime.hosted import Called
 from antiphon.runtime.journal import Journal
+from antiphon.runtime.keeper import Keeper, KeptCall
 from antiphon.runtime.observer import Observer
-from antiphon.runtime.outputs import output_items
+from antiphon.runtime.outputs import items_of
 from antiphon.runtime.plans import RunPlan
+from antiphon.runtime.rounds import MOST_TURNS
 from antiphon.runtime.thoughts import Summaries
 
 __all__ = ["Generation"]
@@ -33,8 +42,9 @@ __all__ = ["Generation"]
 class Generation:
     """Generates one response into its log, up to its terminal event.
 
-    `begun` is where an earlier life of the response stood, and `suppressor` what keeps the turn from saying anything
-    twice that it was in. `published` is told that events were added.
+    `begun` is where an earlier life of the response stood, `kept` are the calls that it made, and `suppressor` keeps
+    the turn from saying anything twice that it was in. `keeper` keeps the calls of this one. `published` is told that
+    events were added.
     """
 
     def __init__(
@@ -45,6 +55,8 @@ class Generation:
         *,
         begun: Progress,
         suppressor: Suppressor | None,
+        kept: Sequence[KeptCall] = (),
+        keeper: Keeper | None = None,
         journal: Journal | None,
         observer: Observer,
         published: Callable[[], None],
@@ -61,6 +73,15 @@ class Generation:
         self._came = False
         self._generated: PreparedTurn | None = None
         self._router: CallRouter | None = None
+        self._number = begun.rounds
+        self._first_item = begun.first_item
+        self._kept = kept
+        self._left: Sequence[Called] = ()
+        self._asked = False
+        self._answering = False
+        self._calls: Calls | None = None
+        if plan.hosted is not None:
+            self._calls = Calls(plan.hosted, observer, keeper, self._tell)
         self._summaries: Summaries | None = None
         if plan.summary_tokens is not None:
             self._summaries = Summaries(
@@ -94,64 +115,128 @@ class Generation:
 
     async def _turns(self) -> None:
         """Generate turn after turn, with what runs here between them, until the assembler has stopped."""
-        plan, assembler, begun = self._plan, self._assembler, self._begun
+        begun = self._begun
         turn, parts = await self._first()
-        if begun.waiting:
-            assembler.stopped = Stop("stop", NOTHING_USED)
+        if begun.waiting or self._asked:
+            self._wait()
             return
-        first = begun.first_item
-        if begun.rounds:
-            turn = await self._following(parts, first, plan.turn.sampled)
+        if self._left:
+            turn = await self._next(parts, self._left)
+        elif begun.rounds:
+            turn = await self._following(parts, self._plan.turn.sampled)
         while turn is not None:
             await self._turn(turn)
-            stopped, rounds = assembler.stopped, plan.rounds
-            if stopped is None or rounds is None:
+            if self._assembler.stopped is None or self._plan.rounds is None:
                 return
-            output = self._log.snapshot().output
-            step, calls = next_step(output[first:], stopped.reason), calls_here(output[first:])
-            if step is Step.FINISH:
-                return
-            assembler.end_turn()
-            outputs = rounds.run(turn.prompt.toolbox, calls, output)
-            self._feed([RawItemDelta(body, begins=True) for body in outputs])
-            if step is Step.WAIT:
-                assembler.stopped = Stop("stop", NOTHING_USED)
-                return
-            first = len(output)
-            turn = await self._following(parts, first)
+            turn = await self._after(turn, parts)
+
+    def _wait(self) -> None:
+        """End here: the client has the word."""
+        self._assembler.stopped = Stop("stop", NOTHING_USED)
 
     async def _first(self) -> tuple[PreparedTurn | None, Sequence[Conversation]]:
-        """The first turn and the history that it is made from, after the compaction; None where that is the answer."""
-        plan = self._plan
-        if plan.compaction is None:
-            return plan.turn, plan.parts
-        compacted = await plan.compaction()
+        """The first turn and the history that it is made from, after the compaction; None where that is the answer.
+
+        What can only be done once the response has begun comes before it.
+        """
+        plan, begun = self._plan, self._begun
+        turn, compaction = plan.turn, plan.compaction
+        if self._calls is not None:
+            before = await self._prologue(self._calls)
+            if plan.late is not None and not self._asked:
+                turn, compaction = await plan.late(items_of(before))
+                # What the journal keeps, or an earlier life has drawn, is of the turn that is generated.
+                turn.sampled = plan.turn.sampled
+                self._assembler.begin_turn(turn.input_tokens)
+        if compaction is None:
+            return turn, plan.parts
+        compacted = await compaction()
         self._assembler.spend(compacted.usage)
-        if not self._begun.first_item:
+        if not (begun.rounds or self._left):
             self._feed([RawItemDelta(compacted.item)])
-        turn = compacted.turn
-        if turn is None:
+        if compacted.turn is None:
             self._feed([Stop("stop", NOTHING_USED)])
         else:
-            # What the journal keeps, or an earlier life has drawn, is of the turn that is generated.
-            turn.sampled = plan.turn.sampled
-        return turn, compacted.parts
+            compacted.turn.sampled = plan.turn.sampled
+        return compacted.turn, compacted.parts
 
-    async def _following(
-        self, parts: Sequence[Conversation], first: int, sampled: Sampled | None = None
+    async def _prologue(self, calls: Calls) -> list[Any]:
+        """Open the tools that wait, and run what was approved; the items of this, in full.
+
+        The calls that an earlier life has made are taken in, but for those that are not done.
+        """
+        hosted, rounds = calls.hosted, self._begun.rounds
+        await hosted.open_later()
+        calls.open(self._log.items())
+        left = calls.left(self._kept)
+        approved = [called for called in left if called.turn < 0] if left else calls.approved()
+        if approved:
+            self._asked = await calls.run(approved, self._assembler.spent)
+        before = list(hosted.full.values())
+        await calls.run([called for called in left if 0 <= called.turn < rounds], None)
+        self._left = [called for called in left if called.turn == rounds]
+        return before
+
+    async def _after(self, turn: PreparedTurn, parts: Sequence[Conversation]) -> PreparedTurn | None:
+        """The turn after one that has stopped; None where that was the last."""
+        assembler, calls = self._assembler, self._calls
+        stopped = assembler.stopped
+        if stopped is None:
+            return None
+        held: Sequence[Called] = ()
+        made = self._router.made if self._router is not None else []
+        if calls is not None and made and not (stopped.cut or self._answering):
+            used = turn.input_tokens + stopped.usage.output_tokens
+            held = calls.honoured(made, turn.prompt.toolbox, self._number, used)
+        of_turn = self._log.items()[self._first_item :]
+        if next_step(of_turn, stopped.reason, len(held)) is Step.FINISH:
+            if self._answering and not stopped.cut and not _says(of_turn):
+                assembler.stopped = Stop("max_tool_calls", stopped.usage)
+            return None
+        assembler.end_turn()
+        return await self._next(parts, held, turn.prompt.toolbox)
+
+    async def _next(
+        self, parts: Sequence[Conversation], held: Sequence[Called], toolbox: Toolbox | None = None
     ) -> PreparedTurn | None:
-        """The turn that begins with item `first`, after those before it; `sampled` is what an earlier life drew for it.
+        """The turn after the calls that the last one made; None where the client has the word."""
+        rounds, calls = self._plan.rounds, self._calls
+        items = self._log.items()
+        of_turn = items[self._first_item :]
+        waits = any(waits_for_client(item) for item in of_turn)
+        searches = calls_here(of_turn)
+        if rounds is not None and toolbox is not None and searches:
+            outputs = rounds.run(toolbox, searches, items)
+            self._feed([RawItemDelta(body, begins=True) for body in outputs])
+        if calls is not None and held:
+            waits = await calls.run(held, self._assembler.spent) or waits
+        if waits:
+            self._wait()
+            return None
+        self._first_item = len(self._log.items())
+        return await self._following(parts)
+
+    async def _following(self, parts: Sequence[Conversation], sampled: Sampled | None = None) -> PreparedTurn | None:
+        """The turn that begins after the items so far; `sampled` is what an earlier life drew for it.
 
         None where there is no room for it, which ends the response as a limit does.
         """
-        assembler, rounds = self._assembler, self._plan.rounds
-        before = output_items(self._log.snapshot())[:first]
+        assembler, rounds, hosted = self._assembler, self._plan.rounds, self._plan.hosted
+        items = self._log.items()[: self._first_item]
+        before = items_of(items if hosted is None else hosted.in_full(items))
+        if sampled is None:
+            self._number += 1
+        self._answering = hosted is not None and (hosted.exhausted or self._number >= MOST_TURNS)
         turn = None
-        with contextlib.suppress(ContextOverflowError):
-            if rounds is not None:
-                turn = await rounds.turn(parts, before, assembler.spent.output_tokens)
+        reason = "length"
+        if rounds is not None:
+            try:
+                turn = await rounds.turn(parts, before, assembler.spent.output_tokens, answer=self._answering)
+            except ContextOverflowError:
+                # Searches for tools end as any limit does; what hosted tools gave is the server's own doing (B6).
+                reason = "length" if hosted is None else "context_window"
         if turn is None:
-            assembler.stopped = Stop("length", NOTHING_USED)
+            assembler.stopped = Stop(reason, NOTHING_USED)
             return None
         assembler.begin_turn(turn.input_tokens)
         if sampled is not None:
@@ -159,14 +244,14 @@ class Generation:
             return turn
         self._suppressor = None
         if self._journal is not None:
-            self._journal.begin_turn(turn.sampled, progress(before).rounds, assembler.spent)
+            self._journal.begin_turn(turn.sampled, self._number, assembler.spent)
         return turn
 
     async def _turn(self, turn: PreparedTurn) -> None:
         """Generate one turn, up to its `Stop`."""
         plan = self._plan
         self._generated = turn
-        self._router = turn.prompt.toolbox.router()
+        self._router = turn.prompt.toolbox.router(parallel=turn.prompt.parallel_tool_calls)
         if turn.constrained and turn.sampled.generated:
             # An engine starts a grammar anew with every call, so the turn is drawn again from its start.
             turn.sampled = Sampled()
@@ -192,3 +277,19 @@ class Generation:
         if not ended:
             self._published()
         return ended
+
+    def _tell(self, routed: Sequence[Routed]) -> None:
+        """Tell of what runs here, which is no part of what a model says."""
+        self._assembler.feed(routed)
+        self._published()
+
+
+def _says(items: Sequence[Any]) -> bool:
+    """Whether there is any text for the client among items."""
+    return any(
+        (part.refusal if isinstance(part, Refusal) else part.text).strip()
+        for item in items
+        if isinstance(item, Message)
+        for part in item.content
+        if isinstance(part, OutputText | Refusal)
+    )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from antiphon.errors import InvalidRequestError, NotFoundError
+from antiphon.protocol.hosted import HOSTED_ITEMS, project
 from antiphon.protocol.ids import is_id, item_prefix
 from antiphon.protocol.items import (
     CustomToolCallOutput,
@@ -57,12 +59,37 @@ async def resolve_items(
                 referred[item.id] = decode_stored_item(body)
             resolved.append(referred[item.id])
             continue
-        if item.id is not None and not _is_stored(item, known.get(item.id)):
+        body = known.get(item.id or "")
+        if isinstance(item, RawItem) and item.type in HOSTED_ITEMS:
+            resolved.append(_hosted(item, body))
+            continue
+        if item.id is not None and not _is_stored(item, body):
             item.id = None
             if isinstance(item, RawItem):
                 item.body.pop("id", None)
         resolved.append(item)
     return resolved
+
+
+def _hosted(item: RawItem, body: bytes | None) -> RawItem:
+    """An item of a hosted tool that a client sends back: in full where it is one of ours.
+
+    Else it gets an id of ours.
+    """
+    stored: Any = None if body is None else loads(body)
+    if stored is not None and _as_seen(stored) == _as_seen(item.body):
+        return RawItem(item.type, item.id, stored)
+    sent = {name: value for name, value in item.body.items() if not name.startswith("_")}
+    sent_id = sent.pop("id", None)
+    if isinstance(sent_id, str) and item.type == "mcp_approval_request":
+        # Its answer names it so.
+        sent["_sent_id"] = sent_id
+    return RawItem(item.type, None, sent)
+
+
+def _as_seen(body: dict[str, Any]) -> dict[str, Any]:
+    """What a client is shown of an item whatever it asks for, without what is absent."""
+    return {name: value for name, value in project(body).items() if value is not None}
 
 
 def stored_items(items: Iterable[Item]) -> list[StoredItem]:

@@ -177,6 +177,19 @@ class Journal:
         await self._look_up()
         return not self.lost
 
+    async def caught_up(self) -> None:
+        """Return once all that has been logged is durable, or the run is not the owner any more or ends."""
+        while self.durable < len(self._frames) and not (self.lost or self._closing.is_set()):
+            self._begin()
+            if self._writing is not None:
+                await asyncio.wait({self._writing})
+
+    def lose(self) -> None:
+        """The store says that the run is not the owner any more."""
+        if not self.lost:
+            self.lost = True
+            self._told(None)
+
     async def flush(self) -> bool:
         """Write all that is left now; whether that is durable."""
         with contextlib.suppress(Exception):
@@ -233,8 +246,7 @@ class Journal:
         )
         if not kept:
             self._tried = None
-            self.lost = True
-            self._told(None)
+            self.lose()
             return
         self._kept(*self._tried)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from antiphon.errors import APIError
@@ -9,12 +10,17 @@ from antiphon.protocol.items import Item, RawItem, decode_stored_item
 from antiphon.protocol.json import encode
 from antiphon.protocol.response import ERROR_CODES, Response, ResponseError
 
-__all__ = ["output_items", "response_error"]
+__all__ = ["items_of", "output_items", "response_error"]
 
 
 def output_items(response: Response) -> list[Item]:
     """The output as items; plain objects are raw items."""
-    return [_raw_item(item) if isinstance(item, dict) else item for item in response.output]
+    return items_of(response.output)
+
+
+def items_of(output: Iterable[Any]) -> list[Item]:
+    """The same of any objects of an output."""
+    return [_raw_item(item) if isinstance(item, dict) else item for item in output]
 
 
 def _raw_item(body: Any) -> Item:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from antiphon.machine.opening import open_response
 from antiphon.prompt.additions import check_additions, configured
 from antiphon.prompt.messages import EMPTY, Conversation, additions, settle
 from antiphon.prompt.prompt import Prompt
+from antiphon.protocol.hosted import HOSTED_ITEMS, made_here
 from antiphon.protocol.ids import is_id, new_id
 from antiphon.protocol.items import Item, decode_item
 from antiphon.protocol.json import encode, loads, quoted
@@ -28,6 +29,8 @@ from antiphon.runtime.compaction import Compaction, plan_turn
 from antiphon.runtime.conversations import Conversations, conversation_id
 from antiphon.runtime.credentials import veiled
 from antiphon.runtime.history import History, Turn, convert
+from antiphon.runtime.hosted import HostedTools
+from antiphon.runtime.hosting import Hosting, asks
 from antiphon.runtime.inputs import answered_calls, resolve_items, stored_items
 from antiphon.runtime.limits import KeyLimits
 from antiphon.runtime.media import Media
@@ -126,6 +129,7 @@ class Planner:
         conversations: Conversations | None,
         codec: Codec,
         observer: Observer,
+        hosting: Hosting,
     ) -> None:
         self.settings = settings
         self.limits = limits
@@ -133,6 +137,7 @@ class Planner:
         self.codec = codec
         self.media = Media(settings, store)
         self._observer = observer
+        self.hosting = hosting
         self.affinities = Affinities(store)
         self._history = history
         self._conversations = conversations
@@ -233,13 +238,18 @@ class Planner:
     ) -> RunPlan:
         engine = reading.engine
         request = reading.request
-        prompt = build_prompt(request, reading.parts, engine)
+        response_id = begun.id if begun is not None else new_id("resp")
+        hosted = await self._hosted(scope, reading, response_id) if asks(request, reading.own) else None
+        prompt = build_prompt(request, reading.parts, engine, hosted=hosted)
         if request.background:
             prompt = _with_seed(prompt, resumed.seed if resumed is not None else None)
-        response_id = begun.id if begun is not None else new_id("resp")
         prompt = self.routed(scope, reading, prompt, response_id)
-        earlier = begun.output if begun is not None else ()
-        turn, compaction = await self._turn(scope, request, reading, prompt, earlier)
+        earlier = [item for item in begun.output if not made_here(item, HOSTED_ITEMS)] if begun is not None else ()
+        late = hosted is not None and hosted.late and request.generate
+        if late:
+            turn, compaction = PreparedTurn(prompt, 0), None
+        else:
+            turn, compaction = await self._turn(scope, request, reading.parts, engine, prompt, earlier)
         store = self.store if request.store or request.background else None
         parent_id, earlier_rows = await self._chained_to(scope, request, parent, store)
         response = begun or _opened(response_id, request, reading, stored=store is not None and request.store)
@@ -268,17 +278,24 @@ class Planner:
             seal=self._seal(scope) if ENCRYPTED_REASONING in request.include else None,
             compaction=compaction,
             parts=reading.parts,
-            rounds=Rounds(engine, request, prompt) if prompt.toolbox.searches else None,
+            rounds=Rounds(engine, request, prompt, hosted) if prompt.toolbox.searches or hosted is not None else None,
+            hosted=hosted,
+            late=self._late(scope, reading, prompt, hosted, earlier) if late else None,
             summary_tokens=None if engine.capabilities.summaries else summary_tokens(request.reasoning),
         )
 
     async def _turn(
-        self, scope: Scope, request: CreateResponse, reading: Reading, prompt: Prompt, earlier: Sequence[Any]
+        self,
+        scope: Scope,
+        request: CreateResponse,
+        parts: Sequence[Conversation],
+        engine: Engine,
+        prompt: Prompt,
+        earlier: Sequence[Any],
     ) -> tuple[PreparedTurn, Compaction | None]:
         began = time.monotonic()
-        engine = reading.engine
         try:
-            planned = await plan_turn(self.codec, scope, engine, request, reading.parts, prompt, begun=earlier)
+            planned = await plan_turn(self.codec, scope, engine, request, parts, prompt, begun=earlier)
         except InvalidRequestError as error:
             if request.generate or isinstance(error, ContextOverflowError):
                 raise
@@ -286,6 +303,27 @@ class Planner:
             planned = PreparedTurn(prompt, 0), None
         self._observer.prompt_prepared(engine.name, time.monotonic() - began)
         return planned
+
+    async def _hosted(self, scope: Scope, reading: Reading, response_id: str) -> HostedTools | None:
+        request, engine = reading.request, reading.engine
+        return await self.hosting.tools(scope, request, engine, reading.own, reading.parts, response_id)
+
+    def _late(
+        self, scope: Scope, reading: Reading, first: Prompt, hosted: HostedTools | None, earlier: Sequence[Any]
+    ) -> Callable[[Sequence[Item]], Awaitable[tuple[PreparedTurn, Compaction | None]]]:
+        """Makes the first turn once the response has begun, after the items that come before it."""
+        request, engine = reading.request, reading.engine
+
+        async def turn(before: Sequence[Item]) -> tuple[PreparedTurn, Compaction | None]:
+            parts = [*reading.parts, convert(before, reading.parts[-1])] if before else reading.parts
+            prompt = build_prompt(request, parts, engine, hosted=hosted)
+            prompt = msgspec.structs.replace(prompt, sampling=first.sampling, affinity=first.affinity)
+            if hosted is not None and hosted.approved:
+                # What was approved is no part of what a compaction would leave out.
+                return await prepare(engine, prompt, request.truncation), None
+            return await self._turn(scope, request, reading.parts, engine, prompt, earlier)
+
+        return turn
 
     async def _chained_to(
         self, scope: Scope, request: CreateResponse, parent: Turn | None, store: Store | None
@@ -309,7 +347,10 @@ class Planner:
             APIError: the request would be refused.
         """
         reading = await self.read(scope, request)
-        prompt = build_prompt(reading.request, reading.parts, reading.engine)
+        hosted = await self._hosted(scope, reading, "") if asks(reading.request, reading.own) else None
+        if hosted is not None:
+            await hosted.open_later()
+        prompt = build_prompt(reading.request, reading.parts, reading.engine, hosted=hosted)
         with reading.engine.gate.place(bounded=False):
             turn = await prepare(reading.engine, prompt, reading.request.truncation)
             return await reading.engine.count(turn)

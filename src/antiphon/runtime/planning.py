@@ -11,11 +11,13 @@ from antiphon.engines.base import Engine, PreparedTurn
 from antiphon.errors import ContextOverflowError, InvalidRequestError
 from antiphon.prompt.budget import cut, cut_points
 from antiphon.prompt.choice import after_first_turn, resolve_choice
+from antiphon.prompt.looping import ANSWER_NOW, HOSTED_INSTRUCTIONS
 from antiphon.prompt.messages import Conversation, additions, assemble, renamed
 from antiphon.prompt.prompt import NOTHING_HOSTED, Hosted, Prompt, Sampling
 from antiphon.prompt.toolbox import Toolbox, toolbox
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.tools import AllowedTools, ToolChoice
+from antiphon.runtime.hosted import HostedTools
 from antiphon.runtime.rules import LOGPROBS, check_choice, check_format, check_word
 
 __all__ = ["build_prompt", "prepare", "sampling_of"]
@@ -35,23 +37,37 @@ def build_prompt(
     *,
     may_search: bool = True,
     first: bool = True,
+    hosted: HostedTools | None = None,
+    answer: bool = False,
 ) -> Prompt:
     """The prompt of a request, its history included.
 
     `may_search` says whether the server may search for tools in this turn, and `first` whether it is the first turn of
-    the response: a forced call is forced there only.
+    the response: a forced call is forced there only (B7). `hosted` are the tools that run here. With `answer` the model
+    is told to answer in text, and is given no tools (B6).
 
     Raises:
         InvalidRequestError: the tool choice or the output format cannot be met.
     """
     capabilities = engine.capabilities
     added, _ = additions(parts)
-    box = toolbox(request.tools, added, may_search=may_search)
-    wanted = request.tool_choice if first else after_first_turn(request.tool_choice)
+    box = toolbox(
+        request.tools,
+        added,
+        may_search=may_search,
+        hosted=() if hosted is None else hosted.functions,
+        here=() if hosted is None else hosted.here,
+    )
+    wanted = "none" if answer else request.tool_choice if first else after_first_turn(request.tool_choice)
     tools, choice = resolve_choice(box, wanted, hosted=capabilities.hosted)
     check_choice(choice, capabilities)
     form = check_format(request, capabilities)
-    messages = renamed(assemble(parts, request.instructions, hosted=capabilities.hosted), box.renames)
+    instructions = request.instructions
+    if hosted is not None and hosted.here and not instructions and not any(part.system for part in parts):
+        instructions = HOSTED_INSTRUCTIONS
+    messages = renamed(assemble(parts, instructions, hosted=capabilities.hosted), box.renames)
+    if answer:
+        messages = [*messages, ANSWER_NOW]
     check_word(form, messages)
     return Prompt(
         messages=messages,

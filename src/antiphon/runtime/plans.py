@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import Struct
 
@@ -17,6 +17,8 @@ from antiphon.protocol.response import Response
 from antiphon.runtime.codec import Codec
 from antiphon.runtime.compaction import Compaction
 from antiphon.runtime.history import Turn
+from antiphon.runtime.hosted import HostedTools
+from antiphon.runtime.keeper import KeptCall
 from antiphon.runtime.rounds import Rounds
 from antiphon.store.base import IdempotencyRecord, NewDelivery, Scope, Store, StoredItem
 
@@ -31,7 +33,9 @@ class RunPlan(Struct):
     follows. `store` is None where nothing of the response is kept. `begun` says that it has a row before it
     ends; `resume` is what another server needs to run it, and `keep_seconds` how long a temporary one is kept. `seal`
     makes `encrypted_content` of thinking. `compaction` is done before the turn, or instead of it. `rounds` make the
-    turns after the first one, of the history `parts`, where tools run here; `summary_tokens` is the most that a summary
+    turns after the first one, of the history `parts`, where tools run here. `hosted` are those tools that are not
+    searches for tools; `late` makes the first turn and its compaction after the items of what they do before it, where
+    that can only be done once the response has begun. `summary_tokens` is the most that a summary
     of thinking may have, where one is asked for. `diffs` and `logprobs` say
     which events and fields were asked for.
     """
@@ -60,6 +64,8 @@ class RunPlan(Struct):
     compaction: Compaction | None = None
     parts: Sequence[Conversation] = ()
     rounds: Rounds | None = None
+    hosted: HostedTools | None = None
+    late: Callable[[Sequence[Item]], Awaitable[tuple[PreparedTurn, Compaction | None]]] | None = None
     summary_tokens: int | None = None
     deliveries: Callable[[Response], Sequence[NewDelivery]] | None = None
 
@@ -72,7 +78,8 @@ class RunPlan(Struct):
 class Taken(Struct):
     """A response that an earlier owner left running: what of it is durable, and the fence that is ours now.
 
-    `begun` is where it stood among its turns, and `sampled` what was drawn for the turn that it was in.
+    `begun` is where it stood among its turns, and `sampled` what was drawn for the turn that it was in. `kept` are the
+    calls of hosted tools that it made.
     """
 
     restored: Restored
@@ -80,3 +87,4 @@ class Taken(Struct):
     fence: int
     begun: Progress = Progress()
     spent: TokenUsage = NOTHING_USED
+    kept: Sequence[KeptCall] = ()

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import aclosing
+from typing import Any
 
 import msgspec
 
@@ -18,14 +19,14 @@ from antiphon.errors import APIError, EngineUnavailableError, UnavailableError
 from antiphon.machine.log import EventLog, dialect_of, tells_diffs
 from antiphon.machine.restore import FrameFold, fold_frames, restore
 from antiphon.machine.transitions import IllegalTransitionError
-from antiphon.machine.turn import progress
 from antiphon.protocol.json import encode
 from antiphon.protocol.request import decode_create_response
 from antiphon.protocol.response import TERMINAL_STATUSES, Response, ResponseError, decode_response
 from antiphon.runtime.credentials import revealed
 from antiphon.runtime.inputs import stored_items
 from antiphon.runtime.journal import batch_of, frames_of, sampled_of
-from antiphon.runtime.outputs import output_items, response_error
+from antiphon.runtime.keeper import kept_calls, overlaid, standing
+from antiphon.runtime.outputs import items_of, response_error
 from antiphon.runtime.planner import Planner, ResumePlan
 from antiphon.runtime.plans import RunPlan, Taken
 from antiphon.runtime.runner import APPENDED
@@ -84,17 +85,20 @@ class Recovery:
         """
         row = claimed.response
         batches = await self._store.events(scope, row.id)
+        # What its tools gave is in their rows, which go with it.
+        kept = kept_calls(await self._store.tool_runs(scope, row.id)) if claimed.plan else []
         try:
-            response, events = self._ended(claimed, batches, error)
+            response, events, items = self._ended(claimed, batches, error)
         except (ValueError, IllegalTransitionError):
             response, events = decode_response(row.snapshot), []
             response.status, response.error = "failed", UNREADABLE
+            items = response.output
         finished = FinishedResponse(
             id=row.id,
             status=response.status,
             completed_at=int(time.time()),
             snapshot=encode(response),
-            output_items=stored_items(output_items(response)),
+            output_items=stored_items(items_of(overlaid(items, kept))),
             events=events,
             fence=row.fence,
             to_conversation=bool(response.conversation) and response.status in APPENDED,
@@ -104,8 +108,8 @@ class Recovery:
 
     def _ended(
         self, claimed: ClaimedResponse, batches: list[EventBatch], error: ResponseError | None
-    ) -> tuple[Response, list[EventBatch]]:
-        """The final object and the events that are missing.
+    ) -> tuple[Response, list[EventBatch], list[Any]]:
+        """The final object, the events that are missing, and all items.
 
         Raises:
             ValueError: what is durable is no beginning of a log that can be gone on with.
@@ -119,7 +123,7 @@ class Recovery:
             restored.assembler.cancel()
         else:
             restored.assembler.fail(error)
-        return log.response, [batch_of(log.frames[durable:], durable)]
+        return log.response, [batch_of(log.frames[durable:], durable)], log.items()
 
     async def take_up(self, scope: Scope, claimed: ClaimedResponse, patience: float) -> tuple[RunPlan, Taken] | None:
         """What is needed to go on with a claimed background response; None where it was ended, here or elsewhere.
@@ -135,8 +139,6 @@ class Recovery:
             return None
         request = decode_create_response(await revealed(self._planner.codec, scope, resumed.request))
         begun = fold_frames(frames_of(batches))
-        stood = progress(begun.output)
-        sampled, spent = sampled_of(batches, stood.rounds)
         try:
             plan = await self._planner.plan(scope, request, begun=begun, resumed=resumed, patience=patience)
         except APIError as error:
@@ -144,9 +146,6 @@ class Recovery:
                 raise
             unknown = error.code == "model_not_found"
             await self.end(scope, claimed, CHANGED if unknown else response_error(error))
-            return None
-        if plan.engine.fingerprint != resumed.fingerprint and (sampled.generated or stood.rounds):
-            await self.end(scope, claimed, CHANGED)
             return None
         restored = restore(
             frames_of(batches),
@@ -157,6 +156,14 @@ class Recovery:
             input_tokens=plan.turn.input_tokens,
             seal=plan.seal,
         )
+        kept = kept_calls(await self._store.tool_runs(scope, row.id)) if plan.hosted is not None else []
+        stood = standing(restored.log.items(), kept)
+        sampled, spent = sampled_of(batches, stood.rounds)
+        if kept and kept[-1].turn in (stood.rounds, stood.rounds - 1):
+            spent = kept[-1].spent
+        if plan.engine.fingerprint != resumed.fingerprint and (sampled.generated or stood.rounds):
+            await self.end(scope, claimed, CHANGED)
+            return None
         plan.response = restored.log.response
         restored.assembler.spend(spent)
-        return plan, Taken(restored, sampled, row.fence, stood, spent)
+        return plan, Taken(restored, sampled, row.fence, stood, spent, kept)

@@ -1,7 +1,7 @@
-"""Rounds of a response: the tools that run here are run, and the model goes on with what they gave.
+"""Rounds of a response: the turns after the first one, made of what the tools that run here have given.
 
-For now these are searches for tools. What a round needs is in the items of the response, so that another process can
-go on in the middle of one.
+What a round needs is in the items of the response and in the rows of its calls, so that another process can go on in
+the middle of one.
 """
 
 from __future__ import annotations
@@ -22,25 +22,32 @@ from antiphon.protocol.ids import new_id
 from antiphon.protocol.items import Item, RawItem
 from antiphon.protocol.request import CreateResponse
 from antiphon.runtime.history import convert
+from antiphon.runtime.hosted import HostedTools
 from antiphon.runtime.planning import build_prompt, prepare
 
-__all__ = ["MOST_ROUNDS", "Rounds"]
+__all__ = ["MOST_ROUNDS", "MOST_TURNS", "Rounds"]
 
 MOST_ROUNDS = 4
 """Turns of a response after which the server searches for tools no more."""
 
+MOST_TURNS = 128
+"""Turns of a response after which the model is told to answer, whatever its budget of calls."""
+
 
 class Rounds:
-    """The rounds of one response; `prompt` is that of its first turn."""
+    """The rounds of one response; `prompt` is that of its first turn, and `hosted` the tools that run here."""
 
-    def __init__(self, engine: Engine, request: CreateResponse, prompt: Prompt) -> None:
+    def __init__(
+        self, engine: Engine, request: CreateResponse, prompt: Prompt, hosted: HostedTools | None = None
+    ) -> None:
         self._engine = engine
         self._request = request
         self._prompt = prompt
         self._most_calls = request.max_tool_calls
+        self._hosted = hosted
 
     def run(self, toolbox: Toolbox, calls: Sequence[dict[str, Any]], output: Sequence[Any]) -> list[dict[str, Any]]:
-        """The items that the calls at the end of this output give.
+        """The items that the searches for tools at the end of this output give.
 
         Those beyond `max_tool_calls` find nothing (responses-api 6.4).
         """
@@ -62,10 +69,12 @@ class Rounds:
             )
         return outputs
 
-    async def turn(self, parts: Sequence[Conversation], output: Sequence[Item], spent: int) -> PreparedTurn | None:
+    async def turn(
+        self, parts: Sequence[Conversation], output: Sequence[Item], spent: int, *, answer: bool = False
+    ) -> PreparedTurn | None:
         """The turn after this output of a response over these parts of a history; `spent` output tokens are gone.
 
-        None where no token is left.
+        With `answer` the model is told to answer in text, and is given no tools. None where no token is left.
 
         Raises:
             ContextOverflowError: the conversation does not fit into the context any more.
@@ -82,6 +91,8 @@ class Rounds:
             self._engine,
             may_search=allowed and progress(output).rounds < MOST_ROUNDS,
             first=False,
+            hosted=self._hosted,
+            answer=answer,
         )
         prompt = msgspec.structs.replace(
             prompt,

@@ -17,7 +17,10 @@ from contextlib import ExitStack
 from antiphon.errors import APIError, DivergedError, EngineError, InternalError, UnavailableError
 from antiphon.machine.assembler import Assembler
 from antiphon.machine.log import EventLog
+from antiphon.machine.suppressor import Suppressor
 from antiphon.machine.turn import Progress
+from antiphon.protocol.hosted import HOSTED_ITEMS
+from antiphon.protocol.items import Item
 from antiphon.protocol.json import encode
 from antiphon.protocol.response import ResponseError
 from antiphon.runtime.background import Job
@@ -25,9 +28,10 @@ from antiphon.runtime.generation import Generation
 from antiphon.runtime.history import Turn, joined_turn, open_calls, unstored_turn
 from antiphon.runtime.inputs import stored_items
 from antiphon.runtime.journal import Journal, batch_of
+from antiphon.runtime.keeper import Keeper
 from antiphon.runtime.live import LiveLog
 from antiphon.runtime.observer import Observer
-from antiphon.runtime.outputs import output_items, response_error
+from antiphon.runtime.outputs import items_of, output_items, response_error
 from antiphon.runtime.plans import RunPlan, Taken
 from antiphon.runtime.titles import title
 from antiphon.runtime.unseal import unseal_known
@@ -99,10 +103,33 @@ class Run:
             self.log,
             self._assembler,
             begun=begun,
-            suppressor=None if taken is None else taken.restored.suppressor(begun.first_item),
+            suppressor=None if taken is None else self._suppressor(taken),
+            kept=() if taken is None else taken.kept,
+            keeper=self._keeper(),
             journal=self.journal,
             observer=observer,
             published=self._published,
+        )
+
+    def _suppressor(self, taken: Taken) -> Suppressor | None:
+        """What holds back what the turn that is run again has told; a turn whose calls are there is not."""
+        if any(call.turn == taken.begun.rounds for call in taken.kept):
+            return None
+        return taken.restored.suppressor(taken.begun.first_item, HOSTED_ITEMS if self.plan.hosted is not None else ())
+
+    def _keeper(self) -> Keeper | None:
+        """What keeps the calls of hosted tools, where another process may go on with them."""
+        plan, journal = self.plan, self.journal
+        if plan.hosted is None or plan.store is None or journal is None or not plan.background:
+            return None
+        return Keeper(
+            plan.store,
+            plan.scope,
+            plan.response.id,
+            journal.fence,
+            self._observer,
+            settled=journal.caught_up,
+            lost=journal.lose,
         )
 
     def _begin_log(self, taken: Taken | None) -> tuple[EventLog, Assembler]:
@@ -258,10 +285,17 @@ class Run:
         """The JSON of the response as it stands."""
         return self._stored_body or encode(self.log.snapshot())
 
+    def _output(self) -> list[Item]:
+        """All items of the response, in order; those of hosted tools in full, wherever they stand in it."""
+        hosted = self.plan.hosted
+        if hosted is None:
+            return output_items(self.plan.response)
+        return items_of(hosted.in_full(self.log.items()))
+
     def own_turn(self) -> Turn:
         """The response as a turn of a history, once it has ended."""
         plan = self.plan
-        output = unseal_known(plan.codec, plan.scope, output_items(plan.response))
+        output = unseal_known(plan.codec, plan.scope, self._output())
         size = sum(len(row.body) for row in plan.input_items) + len(self.body())
         return Turn(self.id, plan.response.previous_response_id, plan.own, output, open_calls(output), size)
 
@@ -271,7 +305,7 @@ class Run:
         before, own = plan.before, self.own_turn()
         turn = own if before is None else joined_turn([before, own])
         if plan.store is None:
-            rows = stored_items([*plan.items, *output_items(plan.response)])
+            rows = stored_items([*plan.items, *self._output()])
             return unstored_turn(turn, before, rows, title(plan.items))
         return turn
 
@@ -284,7 +318,7 @@ class Run:
             status=response.status,
             completed_at=int(time.time()),
             snapshot=encode(response),
-            output_items=stored_items(output_items(response)),
+            output_items=stored_items(self._output()),
             events=events,
             fence=self.fence,
             to_conversation=bool(response.conversation) and response.status in APPENDED,
@@ -335,7 +369,7 @@ class Run:
 
     def _is_declined(self, error: APIError) -> bool:
         """Whether the engine did not take a turn of which nobody has seen anything yet: then the answer is an error."""
-        if self.plan.response.output or not (isinstance(error, EngineError) and error.refused):
+        if self.log.items() or not (isinstance(error, EngineError) and error.refused):
             return False
         # Nobody sees what is not streamed before its end.
         return (self._unseen and not self.live.published) or (self.journal is None and not self.plan.stream)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import NoReturn
 
@@ -23,6 +23,7 @@ from antiphon.runtime.bells import Bells
 from antiphon.runtime.codec import Codec
 from antiphon.runtime.conversations import Conversations, conversation_id
 from antiphon.runtime.history import History, Turn
+from antiphon.runtime.hosting import Hosting, providers
 from antiphon.runtime.limits import KeyLimits
 from antiphon.runtime.observer import Observer
 from antiphon.runtime.outputs import response_error
@@ -36,6 +37,7 @@ from antiphon.runtime.upkeep import Upkeep
 from antiphon.runtime.webhooks import Webhooks
 from antiphon.settings import Settings
 from antiphon.store.base import IdempotencyRecord, Scope, Store
+from antiphon.tools.base import Provider
 
 __all__ = ["Runs"]
 
@@ -43,10 +45,15 @@ IDEMPOTENCY_SECONDS = 24 * 3600.0
 
 
 class Runs:
-    """Begins responses and runs them. One per process."""
+    """Begins responses and runs them. One per process; `tools` stand for the providers of hosted tools that are set."""
 
     def __init__(
-        self, settings: Settings, registry: Registry, store: Store | None, observer: Observer | None = None
+        self,
+        settings: Settings,
+        registry: Registry,
+        store: Store | None,
+        observer: Observer | None = None,
+        tools: Sequence[Provider] | None = None,
     ) -> None:
         self.settings = settings
         self.registry = registry
@@ -59,8 +66,16 @@ class Runs:
         self.conversations = Conversations(store, settings, self.codec) if store is not None else None
         self.webhooks = Webhooks(settings, store, self.observer)
         self._history = History(store, self.codec) if store is not None else None
+        self.hosting = Hosting(providers(settings, store, registry) if tools is None else tools, self.observer)
         self.planner = Planner(
-            settings, self.limits, store, self._history, self.conversations, self.codec, self.observer
+            settings,
+            self.limits,
+            store,
+            self._history,
+            self.conversations,
+            self.codec,
+            self.observer,
+            self.hosting,
         )
         self._bells = Bells()
         self._stop = asyncio.Event()

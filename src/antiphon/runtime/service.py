@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from antiphon.corpus.library import Library
 from antiphon.engines.registry import Registry
 from antiphon.errors import InvalidRequestError, NotFoundError, UnavailableError
 from antiphon.protocol.ids import is_id
@@ -22,6 +23,7 @@ from antiphon.runtime.runner import Run
 from antiphon.runtime.runs import Runs
 from antiphon.settings import Settings
 from antiphon.store.base import Scope, Store, StoredResponse
+from antiphon.tools.base import Provider
 
 __all__ = ["Service", "response_not_found"]
 
@@ -33,16 +35,25 @@ class Service(Runs):
     """Creates, finds, cancels, deletes and lists responses. One per process."""
 
     def __init__(
-        self, settings: Settings, registry: Registry, store: Store | None, observer: Observer | None = None
+        self,
+        settings: Settings,
+        registry: Registry,
+        store: Store | None,
+        observer: Observer | None = None,
+        tools: Sequence[Provider] | None = None,
     ) -> None:
-        super().__init__(settings, registry, store, observer)
+        super().__init__(settings, registry, store, observer, tools)
         self.beside = Beside(self.admission, self.limits, lambda: self.draining)
         self._replays = (
             Replays(store, self._bells, self._upkeep, settings.keep_alive_seconds, self._stop.is_set)
             if store is not None and self._upkeep is not None
             else None
         )
+        self.library: Library | None = None
         self.started = False
+
+    def wake_ingestion(self) -> None:
+        """Files have come into a vector store."""
 
     @property
     def ready(self) -> bool:
@@ -109,6 +120,7 @@ class Service(Runs):
         await self.end_runs()
         await self.webhooks.stop()
         await self.planner.media.close()
+        await self.hosting.close()
         if self._upkeep is not None:
             await self._upkeep.stop()
         if self._takeover is not None:
