@@ -63,7 +63,9 @@ class ToolSettings(Struct, frozen=True, kw_only=True):
         tuple[McpServerConfig, ...],
         Doc(description="MCP servers of the configuration file, as [[mcp_servers]] tables; see docs/guide/mcp.md."),
     ] = ()
-    mcp_urls: Annotated[bool, Doc(description="Let requests name MCP servers by 'server_url'.")] = True
+    mcp_configured_only: Annotated[
+        bool, Doc(description="Ask only MCP servers of the configuration file, and none that a request names by URL.")
+    ] = False
     mcp_timeout: Annotated[
         float, Doc(description="Seconds that a call of a tool may take whose MCP server a request named.", gt=0)
     ] = 60.0

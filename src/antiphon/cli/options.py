@@ -64,7 +64,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "reranker_model",
         "reranker_key_env",
         "max_vector_bytes",
-        "mcp_urls",
+        "mcp_configured_only",
         "mcp_timeout",
     ),
     "Background responses and many servers": ("background_workers", "background_queue", "lease_seconds"),

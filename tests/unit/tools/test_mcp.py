@@ -314,7 +314,7 @@ async def test_a_server_of_the_operator_is_named_by_its_label(stub: McpStub) -> 
 
 @requirement("mcp:configured")
 async def test_a_server_that_is_not_there_is_an_error_of_its_list() -> None:
-    provider = McpProvider(Settings(mcp_urls=False))
+    provider = McpProvider(Settings(mcp_configured_only=True))
     for named, words in (
         ({"server_label": "nobody"}, "no MCP server by that label"),
         ({"server_label": "a", "server_url": "https://mcp.example/"}, "asks no MCP servers"),

@@ -67,7 +67,7 @@ class Servers:
 
     def __init__(self, settings: ToolSettings, allow: Sequence[str], environment: Mapping[str, str]) -> None:
         self._allow = tuple(allow)
-        self._urls = settings.mcp_urls
+        self._urls = not settings.mcp_configured_only
         self._seconds = settings.mcp_timeout
         self._ours: dict[str, Server] = {}
         for table in settings.mcp_servers:
