@@ -41,4 +41,22 @@ INGEST: tuple[Requirement, ...] = (
     ),
     R("ingest:parse:pieces", "issue 6, section 3", "A big text goes through in pieces, no faster than they are taken."),
     R("ingest:formats", "issue 6, section 3", "A file's format goes by its name and its first bytes."),
+    R("ingest:file", "issue 6, section 3", "A file that was added is cut, embedded and found, in the background."),
+    R(
+        "ingest:crash",
+        "issue 6, must show 8",
+        "What a dead server has begun is begun anew, with the same chunks, none twice.",
+    ),
+    R("ingest:attempts", "issue 6, section 3", "A file that takes its server down three times has failed."),
+    R("ingest:stop", "issue 6, section 3", "A server that stops gives back what it has begun; that is no attempt."),
+    R("ingest:cancel", "hosted-tools A3", "A batch that is cancelled stops in the middle of a file."),
+    R("ingest:deleted", "responses-api 1.3", "A file that is deleted before it was read leaves nothing."),
+    R(
+        "ingest:vectors",
+        "issue 6, section 3",
+        "Where no embedding model can be had, words alone come in, and the log tells it.",
+    ),
+    R("ingest:idle", "issue 6, section 3", "Nothing is asked of the store while nothing waits."),
+    R("ingest:faults", "faults B2 11", "A store that is away is waited for; one file keeps no other back."),
+    R("ingest:tenants", "faults B3 28", "What the background writes is each tenant's own."),
 )

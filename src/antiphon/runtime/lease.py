@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Set
 
 from antiphon.errors import UnavailableError
 from antiphon.protocol.ids import new_id
@@ -45,7 +45,13 @@ class Lease:
         self._clock = clock
         self._seen: dict[str, tuple[int, float]] = {}
         self._due = 0.0
+        self._living = {self.owner}
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def living(self) -> Set[str]:
+        """The owners that live, as far as this one has seen; it alone where no others can be."""
+        return self._living if self._store.shared else {self.owner}
 
     async def start(self) -> None:
         """Enter, take over what nobody runs, and go on so in the background where others share the store.
@@ -107,7 +113,8 @@ class Lease:
             before = self._seen.get(owner)
             seen[owner] = before if before is not None and before[0] == counter else (counter, now)
         self._seen = seen
-        return {owner for owner, (_, since) in seen.items() if now - since < self._seconds} | {self.owner}
+        self._living = {owner for owner, (_, since) in seen.items() if now - since < self._seconds} | {self.owner}
+        return self._living
 
     async def _looked(self) -> bool:
         try:

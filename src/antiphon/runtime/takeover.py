@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Set
 from contextlib import ExitStack
 from typing import Any, TypeVar
 
@@ -64,6 +64,11 @@ class Takeover:
         self._lease = Lease(store, observer, settings.lease_seconds, self.take)
         self.owner = self._lease.owner
         self.strays = Strays(store, observer, self.owner, self.end)
+
+    @property
+    def living(self) -> Set[str]:
+        """The owners that live, this one among them."""
+        return self._lease.living
 
     async def start(self) -> None:
         """Enter, and take over what nobody runs.
