@@ -128,7 +128,8 @@ HOSTED: dict[str, dict[str, tuple[int, bool]]] = {
 }
 """Type of a hosted item → its events → the place of each among them, and whether it may come more than once.
 
-Each comes after those of lower places. An item that began in progress ends only after those before its run.
+Each comes after those of lower places. An item ends after none of them, as those that an upstream ran do, or after all
+that come before its run.
 """
 
 HOSTED_OPENS: dict[str, int] = {kind: len(order.before) for kind, order in ORDERS.items() if order.before}
@@ -274,7 +275,7 @@ class Transitions:
             if self._open_parts.get(index):
                 raise IllegalTransitionError("the item ends while a part of it is open")
             kind_of_item, reached = self._hosted.pop(index, ("", 0))
-            if reached < HOSTED_OPENS.get(kind_of_item, 0) and kind_of_item not in _STATELESS:
+            if 0 < reached < HOSTED_OPENS.get(kind_of_item, 0):
                 raise IllegalTransitionError(f"the item ends before its call was told: step {reached}")
             self._open_items -= 1
         self._items[index] = following

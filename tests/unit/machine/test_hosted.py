@@ -361,6 +361,9 @@ def test_an_item_that_began_ends_only_when_its_call_was_told():
     item = bodies("mcp_call")[0]
     log.append(e.OutputItemAdded(0, dict(item)))
     assert not log.can_go_on
+    name = "response.mcp_call.in_progress"
+    log.append(e.RawEvent(name, 0, {"type": name, "item_id": "item_0", "output_index": 0}))
+    assert not log.can_go_on
     with pytest.raises(IllegalTransitionError):
         log.append(e.OutputItemDone(0, {**item, "status": "completed"}))
 
@@ -383,6 +386,8 @@ def test_whole_items_of_an_upstream_stay_what_they_are():
     assembler.feed([RawItemDelta(body)])
     assert told(log.frames, 2) == ["output_item.added", "output_item.done"]
     assert restore(list(log.frames)).log.items() == [body]
+    assembler.feed([RawItemDelta(bodies("mcp_call", 1)[1], begins=True)])
+    assert told(log.frames, 4) == ["output_item.added", "output_item.done"]
 
 
 FULL = {
