@@ -38,6 +38,9 @@ class ToolSettings(Struct, frozen=True, kw_only=True):
 
     max_vector_stores: Annotated[int, Doc(description="Most vector stores of one tenant.", ge=0)] = 1_000
     max_vector_store_files: Annotated[int, Doc(description="Most files in one vector store.", ge=0)] = 10_000
+    ingestion_workers: Annotated[
+        int, Doc(description="Files that are read into vector stores at once; 0 leaves them to other servers.", ge=0)
+    ] = 2
     document_embedding: Annotated[
         str,
         Doc(
@@ -69,3 +72,21 @@ class ToolSettings(Struct, frozen=True, kw_only=True):
     mcp_timeout: Annotated[
         float, Doc(description="Seconds that a call of a tool may take whose MCP server a request named.", gt=0)
     ] = 60.0
+    sandbox: Annotated[
+        str,
+        Doc(
+            description="What code of models runs in: 'bwrap' (bubblewrap), 'monty' (a small Python without files), "
+            "'none', or 'auto' for the first of them that works here."
+        ),
+    ] = "auto"
+    sandbox_python: Annotated[
+        str | None, Doc(description="The Python that runs in bubblewrap; /usr/bin/python3 where it is there.")
+    ] = None
+    sandbox_memory: Annotated[int, Doc(description="Most bytes of memory of one container.", ge=2**26)] = 1_073_741_824
+    sandbox_disk: Annotated[int, Doc(description="Most bytes of the files of one container.", ge=2**20)] = 268_435_456
+    sandbox_processes: Annotated[int, Doc(description="Most processes of one container.", ge=4)] = 64
+    sandbox_seconds: Annotated[
+        float, Doc(description="Seconds that a cell of Python or a shell command may take.", gt=0)
+    ] = 30.0
+    max_sandboxes: Annotated[int, Doc(description="Most containers whose code is kept running.", ge=1)] = 8
+    max_containers: Annotated[int, Doc(description="Most containers of one tenant.", ge=1)] = 32

@@ -57,6 +57,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Hosted tools, and documents": (
         "max_vector_stores",
         "max_vector_store_files",
+        "ingestion_workers",
         "document_embedding",
         "document_embedding_model",
         "document_embedding_key_env",
@@ -66,6 +67,14 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "max_vector_bytes",
         "mcp_configured_only",
         "mcp_timeout",
+        "sandbox",
+        "sandbox_python",
+        "sandbox_memory",
+        "sandbox_disk",
+        "sandbox_processes",
+        "sandbox_seconds",
+        "max_sandboxes",
+        "max_containers",
     ),
     "Background responses and many servers": ("background_workers", "background_queue", "lease_seconds"),
     "The local engine": (

@@ -22,6 +22,7 @@ from antiphon.runtime.background import Workers
 from antiphon.runtime.bells import Bells
 from antiphon.runtime.codec import Codec
 from antiphon.runtime.conversations import Conversations, conversation_id
+from antiphon.runtime.corpora import Corpora
 from antiphon.runtime.history import History, Turn
 from antiphon.runtime.hosting import Hosting, providers
 from antiphon.runtime.limits import KeyLimits
@@ -66,6 +67,7 @@ class Runs:
         self.conversations = Conversations(store, settings, self.codec) if store is not None else None
         self.webhooks = Webhooks(settings, store, self.observer)
         self._history = History(store, self.codec) if store is not None else None
+        self.corpora = Corpora(settings, registry, store, self.observer)
         self.hosting = Hosting(providers(settings, store, registry) if tools is None else tools, self.observer)
         self.planner = Planner(
             settings,

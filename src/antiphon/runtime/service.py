@@ -54,6 +54,7 @@ class Service(Runs):
 
     def wake_ingestion(self) -> None:
         """Files have come into a vector store."""
+        self.corpora.ring()
 
     @property
     def ready(self) -> bool:
@@ -88,6 +89,10 @@ class Service(Runs):
             self._upkeep.start()
             self.webhooks.start()
         await self.registry.start(loading, loaded)
+        if self._takeover is not None:
+            takeover = self._takeover
+            # A model that is served may make the vectors.
+            self.corpora.start(takeover.owner, lambda: takeover.living)
         self.started = True
         self._loaded.set()
 
@@ -118,6 +123,7 @@ class Service(Runs):
         """Stop what runs, and close engines and store."""
         self.started = False
         await self.end_runs()
+        await self.corpora.stop()
         await self.webhooks.stop()
         await self.planner.media.close()
         await self.hosting.close()
@@ -125,6 +131,7 @@ class Service(Runs):
             await self._upkeep.stop()
         if self._takeover is not None:
             await self._takeover.stop()
+        await self.corpora.close()
         await self.registry.close()
         if self.store is not None:
             await self.store.close()
