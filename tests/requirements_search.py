@@ -54,4 +54,31 @@ SEARCH: tuple[Requirement, ...] = (
     R("search:vectors:model", "issue 6, part 3", "Vectors of a model with vectors of another length are not compared."),
     R("search:vectors:graph", "issue 6, part 3", "Beyond 100,000 chunks a graph is walked, made in the background."),
     R("search:words", "local-engine 6", "A text index is asked for the words of a question that tell something."),
+    R(
+        "search:hybrid",
+        "issue 6, part 3",
+        "Words and vectors are ranked together by reciprocal rank fusion, by weights.",
+    ),
+    R("search:several", "hosted-tools A3", "Several questions and several vector stores are searched together."),
+    R(
+        "search:results",
+        "hosted-search 3.1",
+        "Results are bounded, told apart, filtered, above a threshold, and without those that are known.",
+    ),
+    R(
+        "search:without_vectors",
+        "issue 6, part 3",
+        "Without vectors, words alone are searched, and the answer says so and why.",
+    ),
+    R("search:tenants", "issue 6, must show 7", "Vector stores are found by id or name, and by their tenant only."),
+    R("search:used", "hosted-tools A3", "A search is a use of a vector store, from which its expiry counts."),
+    R("search:grep", "hosted-search 3.1", "A pattern of RE2 finds chunks, shown as windows around every match."),
+    R(
+        "search:grep:faults",
+        "faults B2 16",
+        "A pattern has 1 to 1,024 characters, and takes neither long nor much memory, whatever it is.",
+    ),
+    R("search:chunks", "hosted-search 3.1", "Chunks are listed by attributes, and ranked by one that is a number."),
+    R("search:get", "hosted-search 3.1", "Chunks are got by their ids, each or none."),
+    R("search:facets", "hosted-search 3.1", "Attributes are told with their values and counts, at most 64 with 32."),
 )

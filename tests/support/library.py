@@ -1,103 +1,86 @@
-"""A library of a few chunks that says what it was asked; for tests of the tools over one."""
+"""A library over a store in memory, with an embedder that knows a few words and what they mean."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from msgspec.structs import replace
+import msgspec
+import numpy as np
 
-from antiphon.corpus.library import RANKING, Facet, Found, FoundChunk, Library, Match, Ranking, split_chunk_id
-from antiphon.errors import NotFoundError
-from antiphon.store.base import Scope
-from antiphon.store.corpora import StoredVectorStore, StoreFile
+from antiphon.corpus.embedding import TextEmbedder, unit_vectors
+from antiphon.corpus.librarian import Librarian
+from antiphon.protocol.json import encode
+from antiphon.settings import Settings
+from antiphon.store.corpora import NewChunk, StoredVectorStore
+from antiphon.store.memory import MemoryStore
+from antiphon.store.rows import Scope, StoreLimits
+from support.corpora import ROOM, claimed, new_file, new_store, upload
+from support.stores import OURS
 
-__all__ = ["GUIDE", "FakeLibrary", "chunk"]
-
-GUIDE = StoredVectorStore("vs_guide", "guide", 1, 1, None, b'{"description":"How to"}')
-
-
-def chunk(
-    index: int, text: str, *, file: str = "file-a", score: float | None = None, heading: str = "", **attributes: Any
-) -> FoundChunk:
-    """A chunk of a Markdown file in `GUIDE`."""
-    row = StoreFile("vs_guide", file, f"{file}.md", 1, "completed", b"{}", b"{}", external_id=f"{file}/x")
-    return FoundChunk(GUIDE, row, index, heading, text, score, attributes, {})
+__all__ = ["Meanings", "Shelved"]
 
 
-class FakeLibrary(Library):
-    """Gives all its chunks, in their order, but those that are to be left out; `asked` are the calls."""
+class Meanings(TextEmbedder):
+    """Vectors that count words by their meaning: words of one group are the same."""
 
-    def __init__(self, chunks: Sequence[FoundChunk] = (), facets: Sequence[Facet] = ()) -> None:
-        self.all = list(chunks)
-        self.fields = facets
-        self.asked: list[tuple[str, dict[str, Any]]] = []
+    name = "meanings"
 
-    async def stores(self, scope: Scope, identifiers: Sequence[str]) -> Sequence[StoredVectorStore]:
-        for identity in identifiers:
-            if identity not in ("vs_guide", "guide") or scope.tenant != "t":
-                raise NotFoundError(f"No vector store '{identity}'.")
-        return [GUIDE for _ in identifiers]
+    def __init__(self, *groups: str) -> None:
+        self.groups = [group.split() for group in groups]
+        self.fault: Exception | None = None
+        self.asked: list[str] = []
+        self.wait: Callable[[], Any] | None = None
 
-    async def search(
+    async def embed(self, texts: Sequence[str]) -> Sequence[bytes]:
+        self.asked += texts
+        if self.wait is not None:
+            await self.wait()
+        if self.fault is not None:
+            raise self.fault
+        rows = [[sum(text.lower().split().count(word) for word in group) for group in self.groups] for text in texts]
+        return unit_vectors(np.array(rows, "<f8") + 1e-3)
+
+    async def close(self) -> None:
+        """Nothing to free."""
+
+
+class Shelved:
+    """A library, and the vector stores in which it searches."""
+
+    def __init__(self, embedder: TextEmbedder | None, settings: Settings | None = None, **fields: Any) -> None:
+        self.store = MemoryStore(StoreLimits())
+        self.embedder = embedder
+        self.library = Librarian(self.store, embedder, settings or Settings(), **fields)
+
+    async def make(self, name: str = "vs-1", title: str = "", scope: Scope = OURS) -> None:
+        """Make a vector store."""
+        await self.store.create_vector_store(scope, new_store(name, title=title), ROOM)
+
+    async def put(
         self,
-        scope: Scope,
-        stores: Sequence[StoredVectorStore],
-        queries: Sequence[str],
-        *,
-        most: int,
-        filters: Sequence[Mapping[str, Any]] = (),
-        ranking: Ranking = RANKING,
-        without: frozenset[str] = frozenset(),
-    ) -> Found:
-        self.asked.append(("search", {"queries": queries, "most": most, "filters": filters, "ranking": ranking}))
-        return Found([each for each in self.all if f"{each.file.file_id}:{each.index}" not in without][:most])
+        file_id: str,
+        *chunks: str | tuple[str, str],
+        of: Mapping[str, Any] | None = None,
+        into: str = "vs-1",
+        scope: Scope = OURS,
+    ) -> None:
+        """Put a file with these chunks, texts or headings and texts, and these attributes into a vector store."""
+        if await self.store.find_file(scope, file_id) is None:
+            await upload(self.store, file_id, scope=scope)
+        file = msgspec.structs.replace(new_file(file_id), attributes=encode(dict(of or {})))
+        assert await self.store.add_store_files(scope, into, [file], ROOM) == []
+        ingestion = await claimed(self.store)
+        pairs = [("", each) if isinstance(each, str) else each for each in chunks]
+        texts = [f"{heading}\n{text}" for heading, text in pairs]
+        vectors = await self.embedder.embed(texts) if self.embedder is not None else [b""] * len(pairs)
+        rows = [
+            NewChunk(at, heading, text, b'{"page":%d}' % at, vector)
+            for at, ((heading, text), vector) in enumerate(zip(pairs, vectors, strict=True))
+        ]
+        assert await self.store.add_chunks(ingestion, rows)
+        assert await self.store.finish_ingestion(ingestion, None)
 
-    async def grep(
-        self,
-        scope: Scope,
-        stores: Sequence[StoredVectorStore],
-        pattern: str,
-        *,
-        most: int,
-        case_sensitive: bool = False,
-        filters: Sequence[Mapping[str, Any]] = (),
-    ) -> Sequence[Match]:
-        self.asked.append(("grep", {"pattern": pattern, "most": most, "case": case_sensitive, "filters": filters}))
-        return [Match(replace(each, score=None), each.text, 1) for each in self.all if pattern in each.text][:most]
-
-    async def chunks(
-        self,
-        scope: Scope,
-        stores: Sequence[StoredVectorStore],
-        *,
-        most: int,
-        filters: Sequence[Mapping[str, Any]] = (),
-        rank_by: str | None = None,
-        descending: bool = True,
-        after: str | None = None,
-    ) -> Found:
-        self.asked.append(("chunks", {"most": most, "filters": filters, "rank_by": rank_by, "down": descending}))
-        return Found(self.all[:most])
-
-    async def get(
-        self, scope: Scope, stores: Sequence[StoredVectorStore], ids: Sequence[str]
-    ) -> Sequence[FoundChunk | None]:
-        there = {(each.file.file_id, each.index): each for each in self.all}
-        return [there.get(split_chunk_id(identity) or ("", 0)) for identity in ids]
-
-    async def facets(
-        self,
-        scope: Scope,
-        stores: Sequence[StoredVectorStore],
-        *,
-        filters: Sequence[Mapping[str, Any]] = (),
-        most_values: int = 8,
-        most_fields: int = 64,
-    ) -> Sequence[Facet]:
-        self.asked.append(("facets", {"filters": filters, "most_values": most_values}))
-        return self.fields
-
-    async def listed(self, scope: Scope, *, limit: int, after: str = "") -> tuple[Sequence[StoredVectorStore], bool]:
-        self.asked.append(("listed", {"limit": limit, "after": after}))
-        return [GUIDE], not after
+    async def stores(self, *names: str, scope: Scope = OURS) -> Sequence[StoredVectorStore]:
+        """The vector stores of these names."""
+        return await self.library.stores(scope, names or ("vs-1",))

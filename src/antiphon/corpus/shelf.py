@@ -13,9 +13,11 @@ from typing import Any, Final, cast
 from msgspec import Struct
 
 from antiphon.corpus.filters import Filter
+from antiphon.corpus.library import FoundChunk
 from antiphon.protocol.json import loads
+from antiphon.protocol.stores import FILE_KEY
 from antiphon.store.base import Scope
-from antiphon.store.corpora import CorpusStore, StoredVectorStore, StoreFile, StoreFilePage
+from antiphon.store.corpora import CorpusStore, StoredChunk, StoredVectorStore, StoreFile, StoreFilePage
 
 __all__ = ["MOST_FILES", "Shelf", "ShelvedFile", "Shelves"]
 
@@ -47,7 +49,25 @@ class Shelf(Struct, frozen=True, eq=False):
         """The ids of the files that a filter lets through; None for all of them."""
         if wanted is None:
             return None
-        return frozenset(file_id for file_id, file in self.files.items() if wanted(file.attributes))
+        return frozenset(
+            file_id for file_id, file in self.files.items() if wanted({**file.attributes, FILE_KEY: file_id})
+        )
+
+    def found(self, chunk: StoredChunk, score: float | None = None) -> FoundChunk | None:
+        """A chunk with what is known of its file; None where the file came after this was read."""
+        file = self.files.get(chunk.file_id)
+        if file is None:
+            return None
+        return FoundChunk(
+            store=self.store,
+            file=file.row,
+            index=chunk.index,
+            heading=chunk.heading,
+            text=chunk.text,
+            score=score,
+            attributes=file.attributes,
+            detail=_object(chunk.detail),
+        )
 
 
 class Shelves:
@@ -80,7 +100,7 @@ class Shelves:
         while True:
             page = StoreFilePage(_PAGE, newest_first=False, after=after, statuses=("completed",))
             rows = await self._store.list_store_files(scope, row.id, page)
-            files.update((each.file_id, ShelvedFile(each, _attributes(each.attributes))) for each in rows)
+            files.update((each.file_id, ShelvedFile(each, _object(each.attributes))) for each in rows)
             if len(rows) < _PAGE:
                 break
             after = rows[-1].file_id
@@ -95,6 +115,6 @@ class Shelves:
         return shelf
 
 
-def _attributes(data: bytes) -> Mapping[str, Any]:
+def _object(data: bytes) -> Mapping[str, Any]:
     value: object = loads(data) if data else {}
     return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}

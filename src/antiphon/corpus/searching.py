@@ -1,0 +1,194 @@
+"""One search: words and vectors, several questions and several vector stores, ranked together and, if set, reranked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from antiphon.corpus.embedding import TextEmbedder, embedded_text
+from antiphon.corpus.library import Found, FoundChunk, Ranking, chunk_id
+from antiphon.corpus.ranking import best_for_any, fused, told_apart
+from antiphon.corpus.shelf import Shelf
+from antiphon.corpus.upstreams import Reranker
+from antiphon.corpus.vectors import VectorSearch
+from antiphon.corpus.words import words
+from antiphon.errors import EngineError, EngineUnavailableError
+from antiphon.store.base import Scope
+from antiphon.store.corpora import CorpusStore
+
+__all__ = ["Search", "Searching"]
+
+OVERFETCH: Final = 5
+"""How many times as many chunks as are wanted each ranking gives (hosted-search 3.3)."""
+
+_LEAST_DEPTH: Final = 50
+_MOST_LEFT_OUT: Final = 1_000
+_RERANKED: Final = 50
+_QUESTION_SECONDS: Final = 10.0
+"""How long a search waits for the vectors of its questions: a model may have to be loaded first, or be fetched."""
+
+_MOST_LETTERS: Final = 8_192
+
+NO_VECTORS: Final = "Only words were searched for"
+_NOTES: Final = {
+    "none": f"{NO_VECTORS}: this server makes no vectors of documents.",
+    "late": f"{NO_VECTORS}: the embedding model is being loaded. Search again in a moment.",
+    "fault": f"{NO_VECTORS}: the embedding model cannot be asked now.",
+    "other": f"{NO_VECTORS}: the documents have no vectors of the embedding model that is set. Add them again.",
+}
+
+Place = tuple[int, str, int]
+"""The number of a vector store among those that are searched, a file and a chunk."""
+
+
+class Search(Struct, frozen=True):
+    """What is asked for. `files` are, for each vector store, the files that are looked into; None for all."""
+
+    shelves: Sequence[Shelf]
+    files: Sequence[Collection[str] | None]
+    questions: Sequence[str]
+    most: int
+    ranking: Ranking
+    without: frozenset[str]
+
+    @property
+    def depth(self) -> int:
+        """How many chunks each ranking is to give."""
+        return max(OVERFETCH * self.most, _LEAST_DEPTH) + min(len(self.without), _MOST_LEFT_OUT)
+
+    def places(self) -> Sequence[tuple[int, Shelf, Collection[str] | None]]:
+        """The vector stores in which anything can be found, with their number and the files that are looked into."""
+        pairs = zip(self.shelves, self.files, strict=True)
+        return [
+            (at, shelf, files) for at, (shelf, files) in enumerate(pairs) if shelf.files and (files is None or files)
+        ]
+
+
+class Searching:
+    """Searches over one store; `embedder` and `reranker` where there are such."""
+
+    def __init__(
+        self, store: CorpusStore, vectors: VectorSearch, embedder: TextEmbedder | None, reranker: Reranker | None
+    ) -> None:
+        self._store = store
+        self._vectors = vectors
+        self._embedder = embedder
+        self._reranker = reranker
+
+    async def run(self, scope: Scope, search: Search) -> Found:
+        """The best chunks, with what was not done."""
+        if not search.places():
+            return Found([])
+        near, notes = await self._near(scope, search)
+        text_weight, vector_weight = search.ranking.text_weight, search.ranking.vector_weight
+        by_words = near is None or text_weight > 0
+        none: list[list[Place]] = [[] for _ in search.questions]
+        named = await self._named(scope, search) if by_words else none
+        if by_words and self._store.text_fault:
+            notes.append(self._store.text_fault)
+        scores = [
+            fused([(text_weight if near is not None else 1.0, by_word), (vector_weight, by_vector)])
+            for by_word, by_vector in zip(named, near or none, strict=True)
+        ]
+        ranked = [
+            (place, score)
+            for place, score in best_for_any(scores)
+            if chunk_id(place[1], place[2]) not in search.without
+        ]
+        reranking = self._reranker is not None and search.ranking.rerank
+        wanted = max(search.most, _RERANKED) if reranking else search.most
+        chunks = await self._read(scope, search, ranked, wanted)
+        if reranking and chunks:
+            chunks, note = await self._reranked(search, chunks)
+            notes += note
+        kept = [chunk for chunk in chunks[: search.most] if (chunk.score or 0.0) >= search.ranking.threshold]
+        return Found(kept, " ".join(notes))
+
+    async def _near(self, scope: Scope, search: Search) -> tuple[list[list[Place]] | None, list[str]]:
+        """For each question the chunks that are near it, best first; None and a note where that cannot be said."""
+        if search.ranking.vector_weight <= 0 < search.ranking.text_weight:
+            return None, []
+        if self._embedder is None:
+            return None, [_NOTES["none"]]
+        try:
+            async with asyncio.timeout(_QUESTION_SECONDS):
+                vectors = await self._embedder.embed([each[:_MOST_LETTERS] for each in search.questions])
+        except TimeoutError:
+            return None, [_NOTES["late"]]
+        except (EngineUnavailableError, EngineError):
+            # Why is in the log: it may name files and addresses of the server.
+            return None, [_NOTES["fault"]]
+        found: list[list[tuple[float, Place]]] = [[] for _ in vectors]
+        for at, shelf, files in search.places():
+            for near, hits in zip(
+                found, await self._vectors.search(scope, shelf, vectors, search.depth, files), strict=True
+            ):
+                near += [(hit.score, (at, hit.file_id, hit.index)) for hit in hits]
+        if not any(found):
+            return None, [_NOTES["other"]]
+        return [_ranked(each, search.depth) for each in found], []
+
+    async def _named(self, scope: Scope, search: Search) -> list[list[Place]]:
+        """For each question the chunks that hold its words, best first."""
+        found: list[list[Place]] = []
+        for question in search.questions:
+            asked = words(question)
+            hits: list[tuple[float, Place]] = []
+            for at, shelf, files in search.places() if asked else ():
+                few = None if files is None else list(files)
+                some = await self._store.search_text(scope, shelf.store.id, asked, search.depth, few)
+                hits += [(hit.score, (at, hit.file_id, hit.index)) for hit in some]
+            found.append(_ranked(hits, search.depth))
+        return found
+
+    async def _read(
+        self, scope: Scope, search: Search, ranked: Sequence[tuple[Place, float]], wanted: int
+    ) -> list[FoundChunk]:
+        """The first chunks of a ranking, of which no two have the same text."""
+        chunks: list[FoundChunk] = []
+        texts: set[str] = set()
+        start = 0
+        while len(chunks) < wanted and start < len(ranked):
+            some = ranked[start : start + 2 * wanted]
+            start += len(some)
+            there = await self._chunks(scope, search, [place for place, _ in some])
+            for place, score in some:
+                chunk = there.get(place)
+                text = None if chunk is None else told_apart(chunk.text)
+                if chunk is None or text is None or text in texts:
+                    continue
+                texts.add(text)
+                chunks.append(replace(chunk, score=round(score, 4)))
+        return chunks[:wanted]
+
+    async def _chunks(self, scope: Scope, search: Search, places: Sequence[Place]) -> Mapping[Place, FoundChunk]:
+        found: dict[Place, FoundChunk] = {}
+        for at, shelf, _ in search.places():
+            own = [(file_id, index) for number, file_id, index in places if number == at]
+            for stored in await self._store.find_chunks(scope, shelf.store.id, own) if own else ():
+                chunk = shelf.found(stored)
+                if chunk is not None:
+                    found[at, stored.file_id, stored.index] = chunk
+        return found
+
+    async def _reranked(self, search: Search, chunks: list[FoundChunk]) -> tuple[list[FoundChunk], list[str]]:
+        """Chunks in the order of the reranker, by the question that each answers best; as they were where it fails."""
+        assert self._reranker is not None  # noqa: S101 - the caller looked
+        texts = [embedded_text(chunk.heading, chunk.text)[:_MOST_LETTERS] for chunk in chunks]
+        best = [0.0] * len(chunks)
+        try:
+            for question in search.questions:
+                scores = await self._reranker.scores(question[:_MOST_LETTERS], texts)
+                best = [max(pair) for pair in zip(best, scores, strict=True)]
+        except (EngineUnavailableError, EngineError):
+            return chunks, ["The results are not reranked: the reranker cannot be asked now."]
+        order = sorted(range(len(chunks)), key=lambda at: (-best[at], at))
+        return [replace(chunks[at], score=round(best[at], 4)) for at in order], []
+
+
+def _ranked(hits: Sequence[tuple[float, Place]], most: int) -> list[Place]:
+    return [place for _, place in sorted(hits, key=lambda hit: (-hit[0], hit[1]))[:most]]
