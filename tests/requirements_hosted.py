@@ -41,6 +41,26 @@ HOSTED: tuple[Requirement, ...] = (
     R("hosted:choice", "B7", "A choice of a hosted type, of an MCP server or of one of its tools forces a call of it."),
     R("hosted:choice:get-chunks", "B7", "A forced call of get_chunks is a 400."),
     R("hosted:choice:allowed", "responses-api 4", "Allowed tools may name hosted types and MCP servers."),
+    R(
+        "hosted:evidence",
+        "B18, hosted-search 3.3",
+        "The model is told of a hosted item as a call and its result, the same every time.",
+    ),
+    R("hosted:evidence:chain", "B18, law 3", "Chained hosted items are told as the same items sent inline are."),
+    R("hosted:evidence:not-kept", "B4, B18", "Results that a client sends back without are told as not kept."),
+    R(
+        "hosted:approval",
+        "hosted-tools A2",
+        "A denied call is told with its reason; an approved one as the call that was run.",
+    ),
+    R("hosted:prune", "B14", "Pruned results lose their text in what the model sees, and nothing that is stored."),
+    R("hosted:prune:restore", "hosted-search 3.3", "Only get_chunks brings the text of a pruned chunk back."),
+    R("hosted:prune:edits", "B14", "A response says how many calls pruned, and how many tokens they cleared."),
+    R(
+        "hosted:prune:truncate",
+        "B14",
+        "Results that do not fit are truncated, the longest first, and the response says so.",
+    ),
     R("hosted:include", "B4", "Results are null without their include value; unknown values of include mean nothing."),
     R("hosted:include:private", "B4", "What an item keeps for the server alone is never seen."),
 )

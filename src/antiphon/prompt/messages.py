@@ -7,7 +7,9 @@ Rules: developer is system (M4); all system text leads, in order, since template
 messages; thinking goes to the next assistant turn and is dropped if a user or tool turn comes first (M14); images of
 tool outputs and of assistant and system messages move to a user message that follows, and files of tool outputs stay
 parts until it is known whether they are read as text (M17); an incomplete call is not replayed (issue 2); an opened
-compaction item replaces what comes before it, but for system text (issue 3).
+compaction item replaces what comes before it, but for system text (issue 3). What a tool gave that ran here is told
+as a call and its result, in the turn that made the call (B18); a call that waits for approval is told when it was run
+or denied.
 """
 
 from __future__ import annotations
@@ -25,11 +27,15 @@ from antiphon.machine.router import APPLY_PATCH, TOOL_SEARCH
 from antiphon.prompt.additions import NO_CHANGE, Configuration, read_leniently
 from antiphon.prompt.clienttools import client_call, client_output
 from antiphon.prompt.growing import Chained, grown
+from antiphon.prompt.hosted import chunk_ids, denied, hosted_call, hosted_result, is_ours, round_of
 from antiphon.prompt.names import flat_name
 from antiphon.prompt.openturn import EMPTY_TURN, OWN_CALLS, OWN_OUTPUTS, OpenTurn, closed, hosted_item
+from antiphon.prompt.parts import Parts, content_of, render_parts, text_of
 from antiphon.prompt.prompt import ChatMessage, ToolCall
+from antiphon.prompt.pruning import pruned
 from antiphon.prompt.toolbox import AddedTool, merge_added, origin_key
 from antiphon.prompt.toolsearch import told_tools
+from antiphon.protocol.hosted import HOSTED_ITEMS
 from antiphon.protocol.items import (
     CustomToolCall,
     CustomToolCallOutput,
@@ -42,20 +48,7 @@ from antiphon.protocol.items import (
     Reasoning,
 )
 from antiphon.protocol.json import encode, quoted
-from antiphon.protocol.parts import (
-    ContentPart,
-    InputAudio,
-    InputFile,
-    InputImage,
-    InputText,
-    InputVideo,
-    OutputText,
-    ReasoningText,
-    Refusal,
-    SummaryText,
-    TextPart,
-    VideoUrlPart,
-)
+from antiphon.protocol.parts import ContentPart, InputText
 
 __all__ = [
     "EMPTY",
@@ -76,11 +69,10 @@ __all__ = [
 IMAGE_NOTE = "[Image output attached in the next message]"
 """What ends a tool message whose images follow in a user message (M17)."""
 
+_ANSWER = "mcp_approval_response"
 _NOTHING: frozenset[str] = frozenset()
 _IMAGES = frozenset({"image"})
 _MEDIA_OF_PART = {"image_url": "image", "file": "file", "input_audio": "audio", "video_url": "video"}
-
-Parts = list[dict[str, Any]]
 
 
 class Conversation(Struct, frozen=True):
@@ -89,7 +81,9 @@ class Conversation(Struct, frozen=True):
     `substance` says whether anything in it counts as input (M6); `media` are the kinds of media it holds. `resets`
     says that its messages replace those of all parts before it; `restored` is the system text that it brings back
     where no part before it has any. A part that is `pinned` is never replaced. `tools` and `settings` are what its
-    items add to the requests from there on. `hosted` says that there are turns of nothing but what an upstream ran.
+    items add to the requests from there on. `hosted` says that there are turns of nothing but what an upstream ran,
+    `prunes` that results of tools are pruned, and `asked` are the calls that still wait for approval. `evidence` are
+    the bodies of its hosted items in full, and of the answers to requests for approval.
     """
 
     system: tuple[str, ...] = ()
@@ -103,6 +97,9 @@ class Conversation(Struct, frozen=True):
     tools: tuple[AddedTool, ...] = ()
     settings: Configuration = NO_CHANGE
     hosted: bool = False
+    prunes: bool = False
+    asked: tuple[ToolCall, ...] = ()
+    evidence: tuple[dict[str, Any], ...] = ()
 
 
 EMPTY = Conversation()
@@ -137,6 +134,9 @@ class MessageBuilder:
         self._settings = NO_CHANGE
         self._searches: list[str] = []
         self._hosted = False
+        self._prunes = False
+        self._asked = list(previous.asked)
+        self._evidence: list[dict[str, Any]] = []
 
     def add(self, items: Iterable[PromptItem]) -> None:
         """Take items in, in order.
@@ -164,6 +164,9 @@ class MessageBuilder:
             tools=tuple(self._tools),
             settings=self._settings,
             hosted=self._hosted,
+            prunes=self._prunes,
+            asked=tuple(self._asked),
+            evidence=tuple(self._evidence),
         )
 
     def _add(self, item: PromptItem) -> None:
@@ -200,13 +203,13 @@ class MessageBuilder:
         if item.role == "assistant":
             self._assistant(item, parts)
             return
-        rendered = self._parts(parts)
+        rendered = self._rendered(parts)
         if item.role == "user":
             self._flush()
             if rendered:
-                self._messages.append(ChatMessage("user", _content(rendered)))
+                self._messages.append(ChatMessage("user", content_of(rendered)))
             return
-        text = _text(rendered)
+        text = text_of(rendered)
         if text:
             self._system.append(text)
         media = [part for part in rendered if part["type"] != "text"]
@@ -215,8 +218,8 @@ class MessageBuilder:
             self._messages.append(ChatMessage("user", media))
 
     def _assistant(self, item: Message, parts: Sequence[ContentPart]) -> None:
-        rendered = self._parts(parts)
-        text = _text(rendered)
+        rendered = self._rendered(parts)
+        text = text_of(rendered)
         images = tuple(part for part in rendered if part["type"] != "text")
         turn = self._turn
         if turn.calls or turn.images:
@@ -225,6 +228,12 @@ class MessageBuilder:
         if text or images:
             turn = replace(turn, text=(*turn.text, text) if text else turn.text, calls=(), images=images)
             self._turn = turn.with_item(item)
+
+    def _rendered(self, parts: Sequence[ContentPart]) -> Parts:
+        rendered, media, substance = render_parts(parts)
+        self._media |= media
+        self._substance = self._substance or substance
+        return rendered
 
     def _reasoning(self, item: Reasoning) -> None:
         content = item.content
@@ -250,12 +259,12 @@ class MessageBuilder:
         if isinstance(output, str):
             self._messages.append(ChatMessage("tool", output, tool_call_id=call_id, items=items))
             return
-        rendered = self._parts(output)
+        rendered = self._rendered(output)
         images = [part for part in rendered if part["type"] == "image_url"]
         others = [part for part in rendered if part["type"] != "image_url"]
         if images:
             others.append({"type": "text", "text": IMAGE_NOTE})
-        self._messages.append(ChatMessage("tool", _content(others), tool_call_id=call_id))
+        self._messages.append(ChatMessage("tool", content_of(others), tool_call_id=call_id))
         if images:
             self._messages.append(ChatMessage("user", images))
 
@@ -268,6 +277,13 @@ class MessageBuilder:
         tools, settings = read_leniently(item)
         self._tools += tools
         self._settings = self._settings.then(settings)
+        if item.type in HOSTED_ITEMS or item.type == _ANSWER:
+            self._evidence.append(body)
+        if is_ours(item):
+            self._ran_here(item.type, body)
+            return
+        if item.type == _ANSWER and self._answered(body):
+            return
         call_id = str(body.get("call_id") or item.id or "")
         if item.type == "tool_search_output":
             if body.get("call_id") is None:
@@ -293,6 +309,43 @@ class MessageBuilder:
             self._substance = True
             self._turn = self._turn.with_item(item, hosted=True)
 
+    def _ran_here(self, kind: str, body: Mapping[str, Any]) -> None:
+        """An item of a tool that ran here; what a server lists of its tools is told as tools."""
+        self._substance = True
+        if kind == "mcp_list_tools":
+            return
+        call = hosted_call(body)
+        if kind == "mcp_approval_request":
+            self._asked.append(call)
+            return
+        approval = body.get("approval_request_id")
+        self._asked = [waiting for waiting in self._asked if waiting.id != approval]
+        prunes = kind == "prune_context_call"
+        self._prunes = self._prunes or prunes
+        made = round_of(body)
+        if None not in (made, self._turn.round) and made != self._turn.round:
+            self._flush()
+        kept = body if prunes or chunk_ids(body) else None
+        self._result(call, hosted_result(body), kept)
+        self._turn = replace(self._turn, round=made)
+
+    def _answered(self, body: Mapping[str, Any]) -> bool:
+        """Whether a call of a tool that runs here was approved or denied by this; one that was denied is told so."""
+        answered = body.get("approval_request_id")
+        waiting = next((call for call in self._asked if call.id == answered), None)
+        if waiting is None:
+            return False
+        self._substance = True
+        if not body.get("approve"):
+            self._asked.remove(waiting)
+            self._result(waiting, denied(body.get("reason")))
+        return True
+
+    def _result(self, call: ToolCall, text: str, body: Mapping[str, Any] | None = None) -> None:
+        self._call(FunctionCall(call.id, call.name, call.arguments), call)
+        result = ChatMessage("tool", text, tool_call_id=call.id, body=body)
+        self._turn = replace(self._turn, results=(*self._turn.results, result))
+
     def _flush(self) -> None:
         """Close the assistant turn; thinking that no assistant turn followed is dropped (M14)."""
         turn = self._turn
@@ -300,40 +353,6 @@ class MessageBuilder:
             self._messages.extend(closed(turn))
             self._hosted = self._hosted or not turn.begun
         self._turn = EMPTY_TURN
-
-    def _parts(self, parts: Sequence[ContentPart]) -> Parts:
-        rendered: Parts = []
-        for part in parts:
-            self._part(part, rendered)
-        return rendered
-
-    def _part(self, part: ContentPart, rendered: Parts) -> None:
-        if isinstance(part, InputText | OutputText | TextPart | ReasoningText | SummaryText):
-            if part.text.strip():
-                self._substance = True
-            rendered.append({"type": "text", "text": part.text})
-            return
-        if isinstance(part, Refusal):
-            self._substance = True
-            rendered.append({"type": "text", "text": part.refusal})
-            return
-        self._substance = True
-        if isinstance(part, InputImage):
-            self._media.add("image")
-            rendered.append(_image(part))
-        elif isinstance(part, InputFile):
-            self._media.add("file")
-            rendered.append({"type": "file", "file": _file(part)})
-        elif isinstance(part, InputAudio):
-            self._media.add("audio")
-            rendered.append({"type": "input_audio", "input_audio": part.input_audio})
-        elif isinstance(part, InputVideo | VideoUrlPart):
-            self._media.add("video")
-            url = part.video_url
-            rendered.append({"type": "video_url", "video_url": {"url": url} if isinstance(url, str) else url})
-        else:
-            self._media.add("image")
-            rendered.append({"type": "image_url", "image_url": part.image_url})
 
 
 def join(parts: Sequence[Conversation]) -> Conversation:
@@ -357,6 +376,9 @@ def join(parts: Sequence[Conversation]) -> Conversation:
         tools=merge_added(part.tools for part in parts),
         settings=reduce(Configuration.then, (part.settings for part in parts)),
         hosted=any(part.hosted for part in told),
+        prunes=any(part.prunes for part in told),
+        asked=parts[-1].asked,
+        evidence=tuple(body for part in parts for body in part.evidence),
     )
 
 
@@ -374,6 +396,9 @@ def settle(parts: Sequence[Conversation]) -> list[Conversation]:
         tools=whole.tools,
         settings=whole.settings,
         hosted=whole.hosted,
+        prunes=whole.prunes,
+        asked=whole.asked,
+        evidence=whole.evidence,
     )
     return [*(part for part in parts if part.pinned), told]
 
@@ -387,15 +412,20 @@ def media_of(messages: Iterable[ChatMessage]) -> frozenset[str]:
     return frozenset(kinds)
 
 
-def assemble(parts: Iterable[Conversation], instructions: str | None, *, hosted: bool = False) -> Sequence[ChatMessage]:
+def assemble(
+    parts: Iterable[Conversation], instructions: str | None, *, hosted: bool = False, prunable: bool = False
+) -> Sequence[ChatMessage]:
     """The messages of a whole history: instructions and all system text first, then the turns.
 
-    Turns of nothing but what an upstream ran are for engines that take these items, which `hosted` says.
+    Turns of nothing but what an upstream ran are for engines that take these items, which `hosted` says. Results of
+    tools that were pruned are told as such; where more can be, which `prunable` says, all are told with their ids.
     """
     system: list[str] = [instructions] if instructions else []
     messages: list[Sequence[ChatMessage]] = []
     last = EMPTY
+    prunes = prunable
     for part in parts:
+        prunes = prunes or part.prunes
         system.extend(part.system)
         told = [*map(_told_output, part.messages)] if part.media - _IMAGES else part.messages
         if part.hosted and not hosted:
@@ -406,7 +436,8 @@ def assemble(parts: Iterable[Conversation], instructions: str | None, *, hosted:
         messages.append(tuple(closed(last.open_turn)))
     if system:
         messages.insert(0, (ChatMessage("system", "\n\n".join(system)),))
-    return Chained(messages)
+    told_all = Chained(messages)
+    return pruned(told_all, ids=prunable) if prunes else told_all
 
 
 def additions(parts: Iterable[Conversation]) -> tuple[tuple[AddedTool, ...], Configuration]:
@@ -444,31 +475,6 @@ def cut_call(item: RawItem) -> bool:
 def unresolved_reference(item: ItemReference) -> InvalidRequestError:
     """The 400 for a reference to an item that is not stored in this scope."""
     return InvalidRequestError(f"Item with id '{quoted(item.id)}' not found.", param="input", code="item_not_found")
-
-
-def _image(part: InputImage) -> dict[str, Any]:
-    if part.image_url is not None:
-        return {"type": "image_url", "image_url": {"url": part.image_url, "detail": part.detail or "auto"}}
-    if part.file_id is not None:
-        return {"type": "image_url", "image_url": {"file_id": part.file_id, "detail": part.detail or "auto"}}
-    raise InvalidRequestError(
-        "An input_image needs 'image_url' or 'file_id'.", param="input", code="missing_required_parameter"
-    )
-
-
-def _file(part: InputFile) -> dict[str, Any]:
-    fields = ("filename", "file_id", "file_url", "file_data")
-    return {name: value for name in fields if (value := getattr(part, name)) is not None}
-
-
-def _text(parts: Parts) -> str:
-    return "\n".join(part["text"] for part in parts if part["type"] == "text")
-
-
-def _content(parts: Parts) -> str | Sequence[Mapping[str, Any]]:
-    if all(part["type"] == "text" for part in parts):
-        return _text(parts)
-    return parts
 
 
 def _told_output(message: ChatMessage) -> ChatMessage:

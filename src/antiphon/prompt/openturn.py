@@ -27,7 +27,8 @@ _HOSTED: Final = frozenset({"mcp_list_tools", "mcp_approval_request", "mcp_appro
 class OpenTurn(Struct, frozen=True):
     """An assistant turn that may still get thinking, text or calls.
 
-    `items` are all that it is made of. `hosted` says that some of them are of what an upstream ran, and `sealed` that
+    `items` are all that it is made of. `results` are what the calls of tools that ran here gave, and `round` is the
+    turn of the model that made those. `hosted` says that some items are of what an upstream ran, and `sealed` that
     there is a thought that only its maker can read: no chat message says these.
     """
 
@@ -35,6 +36,8 @@ class OpenTurn(Struct, frozen=True):
     text: tuple[str, ...] = ()
     calls: tuple[ToolCall, ...] = ()
     images: tuple[dict[str, Any], ...] = ()
+    results: tuple[ChatMessage, ...] = ()
+    round: Any = None
     items: tuple[Item, ...] = ()
     hosted: bool = False
     sealed: bool = False
@@ -62,6 +65,7 @@ def closed(turn: OpenTurn) -> Iterable[ChatMessage]:
     """The messages of a turn that gets no more."""
     items = turn.items if turn.hosted or turn.sealed else ()
     yield ChatMessage("assistant", "\n".join(turn.text), turn.reasoning, turn.calls, items=items)
+    yield from turn.results
     if turn.images:
         yield ChatMessage("user", list(turn.images))
 

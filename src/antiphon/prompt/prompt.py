@@ -45,7 +45,8 @@ class ChatMessage(Struct, frozen=True):
     `content` is text, or a sequence of chat-completions parts where a message holds media. `reasoning` is the
     thinking of an assistant turn (M14). `tool_call_id` ties a tool message to its call, and `name` is the name of the
     tool that was called, which some dialects show. `items` are all that an assistant turn was made of, or the output of
-    a tool that an upstream declared, where no chat message says all of it.
+    a tool that an upstream declared, where no chat message says all of it. `body` is the hosted item that a tool
+    message tells of, where parts of it can be pruned, or where it says what is.
     """
 
     role: str
@@ -55,6 +56,7 @@ class ChatMessage(Struct, frozen=True):
     tool_call_id: str = ""
     name: str = ""
     items: Sequence[Any] = ()
+    body: Mapping[str, Any] | None = None
 
     @property
     def said(self) -> bool:
