@@ -50,4 +50,22 @@ CODE: tuple[Requirement, ...] = (
     ),
     R("code:sandbox:lies", _SANDBOX, "What a sandbox says is checked, and one that says what cannot be is ended."),
     R("code:output:bounded", _SANDBOX, "Of each output 64 KiB are kept, and where more was is said."),
+    R(
+        "code:sandbox:groups",
+        _SANDBOX,
+        "Memory and processes are bounded by control groups of either version, where they can be made.",
+    ),
+    R(
+        "code:sandbox:setting",
+        _SANDBOX,
+        "The setting says which sandbox there is; without one, why is said, and no code is run.",
+    ),
+    R("code:sandbox:doctor", _SANDBOX, "`antiphon doctor` says which sandbox there is, and what bounds it."),
+    R(
+        "code:monty:cells",
+        _SANDBOX,
+        "Without bubblewrap, Monty runs cells of a part of Python that share their variables.",
+    ),
+    R("code:monty:bounded", _SANDBOX, "Monty bounds time, memory, depth and output of a cell."),
+    R("code:monty:nothing", _SANDBOX, "Code in Monty has no files, no network, no processes and no environment."),
 )

@@ -69,6 +69,19 @@ class ToolSettings(Struct, frozen=True, kw_only=True):
     mcp_configured_only: Annotated[
         bool, Doc(description="Ask only MCP servers of the configuration file, and none that a request names by URL.")
     ] = False
+    web_search: Annotated[
+        str,
+        Doc(
+            description="Where the tool web_search asks: 'searxng', 'brave' or 'tavily'; 'none' lets its calls fail.",
+            pattern="^(none|searxng|brave|tavily)$",
+        ),
+    ] = "none"
+    web_search_url: Annotated[
+        str | None, Doc(description="URL of the SearXNG instance, or of another place that answers like the service.")
+    ] = None
+    web_search_key: Annotated[
+        str | None, Doc(description="Key of the search service; better given in the environment than as a flag.")
+    ] = None
     mcp_timeout: Annotated[
         float, Doc(description="Seconds that a call of a tool may take whose MCP server a request named.", gt=0)
     ] = 60.0

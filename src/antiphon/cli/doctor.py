@@ -83,6 +83,7 @@ def diagnose(settings: Settings) -> Iterator[Check]:
     if settings.models:
         yield from _tables(settings)
     yield _store(settings)
+    yield _sandbox(settings)
     yield _port(settings)
 
 
@@ -249,6 +250,25 @@ def _database(settings: Settings, finding: str) -> Check:
         return Check("warn", "store", f"{finding} Its schema is {report.schema}.", "antiphon db migrate")
     servers = len(report.servers)
     return Check("ok", "store", f"{finding} It takes {report.size / 1e6:.1f} MB; {servers} servers have it open.")
+
+
+def _sandbox(settings: Settings) -> Check:
+    """What code of a model runs in; a sandbox is started to see that one does."""
+    # Only here: `--help` needs neither.
+    import asyncio
+
+    from antiphon.tools.code.choose import Sandboxes
+    from antiphon.tools.code.sandbox import NoSandboxError
+
+    try:
+        found = asyncio.run(Sandboxes(settings).backend())
+    except ConfigurationError as error:
+        return Check("fail", "sandbox", str(error))
+    except NoSandboxError as error:
+        if settings.sandbox in ("auto", "none"):
+            return Check("ok", "sandbox", str(error))
+        return Check("fail", "sandbox", str(error), "Set --sandbox to auto.")
+    return Check("warn" if found.advice else "ok", "sandbox", found.finding, found.advice)
 
 
 def _port(settings: Settings) -> Check:

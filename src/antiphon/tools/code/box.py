@@ -108,13 +108,13 @@ class PipedBox(Box):
         """Remove a file below the work folder."""
         await self._ask({"op": "remove", "path": path}, _FILE_SECONDS)
 
-    async def begin(self, first: dict[str, Any], seconds: float) -> None:
-        """Send what it needs to know before it is asked anything, and wait until it answers.
+    async def begin(self, first: dict[str, Any], seconds: float, gate: bytes = b"") -> None:
+        """Open its gate, send what it needs to know before it is asked anything, and wait until it answers.
 
         Raises:
             BoxEndedError: it did not come to that.
         """
-        self._writer.write(b"\n" + msgspec.json.encode(first) + b"\n")
+        self._writer.write(gate + msgspec.json.encode(first) + b"\n")
         await self._ask({"op": "list"}, seconds)
 
     async def close(self) -> None:

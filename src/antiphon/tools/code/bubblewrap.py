@@ -79,6 +79,10 @@ class Bubblewrap(Backend):
         calls = (
             f"system calls {'filtered' if seccomp_program() is not None else 'not filtered on this kind of machine'}"
         )
+        if not groups.version:
+            self.advice = (
+                "Let the server make control groups (with systemd: Delegate=yes), which bound a container whole."
+            )
         self.finding = f"bubblewrap {version} with {way.python}, as {user}; {bounds}; {calls}"
 
     async def start(self, limits: BoxLimits) -> Box:
@@ -97,7 +101,7 @@ class Bubblewrap(Backend):
             raise
         try:
             rlimits = _rlimits(limits, bounded=group is not None)
-            await box.begin({"rlimits": rlimits, "most_output": MOST_OUTPUT, "nice": _NICE}, _START_SECONDS)
+            await box.begin({"rlimits": rlimits, "most_output": MOST_OUTPUT, "nice": _NICE}, _START_SECONDS, b"\n")
         except BaseException:
             box.kill("It did not start.")
             raise

@@ -23,7 +23,6 @@ __all__ = [
     "Listed",
     "NoSandboxError",
     "Ran",
-    "cut",
 ]
 
 WORK_FOLDER = "/mnt/data"
@@ -31,8 +30,6 @@ WORK_FOLDER = "/mnt/data"
 
 MOST_OUTPUT = 64 * 1024
 """Bytes that are kept of each output of a cell or of a command."""
-
-_TAIL = MOST_OUTPUT // 4
 
 
 class NoSandboxError(Exception):
@@ -137,6 +134,9 @@ class Backend(ABC):
     finding: str
     """What it is and what bounds it, for the operator."""
 
+    advice: str = ""
+    """What the operator can do to bound it better."""
+
     cannot: str = ""
     """What the model is told that it cannot do."""
 
@@ -150,16 +150,3 @@ class Backend(ABC):
 
     async def close(self) -> None:  # noqa: B027 - most hold nothing
         """Let go of everything."""
-
-
-def cut(data: bytes, most: int = MOST_OUTPUT) -> str:
-    """An output as text of at most so many bytes, and a note where something was left out of its middle."""
-    if len(data) <= most:
-        return data.decode("utf-8", "replace")
-    tail = min(_TAIL, most // 4)
-    head = most - tail
-    left_out = len(data) - head - tail
-    end = data[len(data) - tail :] if tail else b""
-    return f"{data[:head].decode('utf-8', 'replace')}\n[... {left_out} bytes are left out here ...]\n" + end.decode(
-        "utf-8", "replace"
-    )
