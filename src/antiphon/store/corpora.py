@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -36,9 +36,9 @@ __all__ = [
     "TextHit",
     "VectorStorePage",
     "Window",
+    "arranged",
     "check_store_room",
     "expiry",
-    "file_limit_reached",
     "named_like",
     "window_of",
 ]
@@ -398,8 +398,32 @@ def check_store_room(limits: CorpusLimits, count: int) -> InvalidRequestError | 
     )
 
 
-def file_limit_reached(limits: CorpusLimits) -> InvalidRequestError:
-    """The vector store has no room for the files that were to come in."""
+def arranged(
+    files: Sequence[NewStoreFile], known: Mapping[str, str | None], count: int, limits: CorpusLimits
+) -> tuple[list[NewStoreFile], list[str]] | InvalidRequestError:
+    """What files that come in make of a vector store: those to put in, and the ids of those that they replace.
+
+    `known` are those of its `count` files that have one of their ids or external ids, by id, with their external ids.
+    An error where there is no room for them.
+    """
+    left = dict(known)
+    replaced: dict[str, None] = {}
+    for new in files:
+        if new.external_id is not None:
+            same = [name for name, known_as in left.items() if known_as == new.external_id and name != new.file_id]
+            for name in same:
+                del left[name]
+            replaced.update(dict.fromkeys(same))
+        left[new.file_id] = new.external_id
+    added = {new.file_id: new for new in files if new.file_id in left}
+    removed = [name for name in replaced if name in known and name not in left]
+    after = count + sum(name not in known for name in added) - len(removed)
+    if after > max(limits.most_files, count):
+        return _file_limit_reached(limits)
+    return list(added.values()), removed
+
+
+def _file_limit_reached(limits: CorpusLimits) -> InvalidRequestError:
     return InvalidRequestError(
         f"A vector store of this server holds at most {limits.most_files} files. Take some out, or make another one.",
         code="file_limit_reached",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
 
+from antiphon.errors import InvalidRequestError
 from antiphon.store.corpora import (
     ChunkVector,
     CorpusLimits,
@@ -22,8 +23,8 @@ from antiphon.store.corpora import (
     StoreFilePage,
     TextHit,
     VectorStorePage,
+    arranged,
     check_store_room,
-    file_limit_reached,
     named_like,
     window_of,
 )
@@ -124,23 +125,17 @@ class MemoryCorpora(MemoryFiles, CorpusStore):
         missing = [new.file_id for new in files if self._found(scope, new.file_id) is None]
         if missing:
             return list(dict.fromkeys(missing))
-        left = {file_id: file.row.external_id for file_id, file in corpus.files.items()}
-        replaced: list[str] = []
-        for new in files:
-            if new.external_id is not None:
-                same = [name for name, known in left.items() if known == new.external_id and name != new.file_id]
-                replaced += [name for name in same if left.pop(name)]
-            left[new.file_id] = new.external_id
-        if len(left) > max(limits.most_files, len(corpus.files)):
-            raise file_limit_reached(limits)
+        known = {file_id: file.row.external_id for file_id, file in corpus.files.items()}
+        arrangement = arranged(files, known, len(known), limits)
+        if isinstance(arrangement, InvalidRequestError):
+            raise arrangement
+        added, replaced = arrangement
         for name in replaced:
             self._drop_file(corpus, name)
         if batch is not None:
             corpus.batches[batch.id] = replace(batch, vector_store_id=vector_store_id, files=FileCounts())
-        added = {new.file_id: new for new in files}
-        for new in added.values():
-            if new.file_id in left:
-                self._put(scope, corpus, replace(new, batch_id=batch.id if batch is not None else new.batch_id))
+        for new in added:
+            self._put(scope, corpus, replace(new, batch_id=batch.id if batch is not None else new.batch_id))
         corpus.use(max((new.created_at for new in files), default=0))
         return []
 

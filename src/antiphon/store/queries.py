@@ -69,7 +69,15 @@ def _load_migrations() -> tuple[Migration, ...]:
     return tuple(sorted(found, key=lambda migration: migration.version))
 
 
-QUERY_FILES = ("queries.sql", "removal.sql", "conversations.sql", "registers.sql", "files.sql", "toolruns.sql")
+QUERY_FILES = (
+    "queries.sql",
+    "removal.sql",
+    "conversations.sql",
+    "registers.sql",
+    "files.sql",
+    "toolruns.sql",
+    "corpora.sql",
+)
 """Where the statements of the SQLite store are."""
 
 QUERIES: dict[str, str] = parse_queries("\n".join((_sql_folder() / name).read_text("utf-8") for name in QUERY_FILES))

@@ -71,7 +71,8 @@ class SQLiteStore(SQLiteToolRuns, SQLiteConversations, SQLiteRegisters, Store):
         """Where it lies and what it holds; what has expired counts until it is swept."""
         totals = self._open().rows.ledger.totals
         files = self._read("count_files", {})[0][0]
-        counts = (totals.responses, totals.items, totals.bytes, totals.conversations, files)
+        corpora = self._read("count_all_vector_stores", {})[0][0]
+        counts = (totals.responses, totals.items, totals.bytes, totals.conversations, files, corpora)
         return StoreStatus(str(self.path), True, *counts)
 
     async def create_response(self, scope: Scope, response: NewResponse, *, flush: bool = True) -> None:
@@ -229,7 +230,8 @@ class SQLiteStore(SQLiteToolRuns, SQLiteConversations, SQLiteRegisters, Store):
                     break
                 # For as long as the step took: what came meanwhile is not to share a transaction with the next one.
                 await asyncio.sleep(time.monotonic() - began)
-        return removed + await self._remove_files("find_due_file", now=now)
+        removed += await self._remove_files("find_due_file", now=now)
+        return removed + await self._expire_corpora(now)
 
     def _sweeps(self, now: float) -> list[Callable[[], tuple[int, int]]]:
         """Steps that each remove some of one kind: how many were found, and how many rows that removed."""

@@ -12,8 +12,8 @@ from antiphon.store.queries import QUERIES
 from antiphon.store.refusals import key_exists, prompt_exists
 from antiphon.store.registers import Registers
 from antiphon.store.rows import UNBOUNDED, ApiKey, CodecKey, Delivery, IdempotencyRecord, Rooms, Scope, StoredPrompt
+from antiphon.store.sqlite_chunks import SQLiteChunks
 from antiphon.store.sqlite_file import connect
-from antiphon.store.sqlite_files import SQLiteFiles
 from antiphon.store.sqlite_writer import clean_error
 
 __all__ = ["SQLiteRegisters"]
@@ -22,7 +22,7 @@ _TENANT_STEP = 50
 """Rows of a tenant that are removed in one transaction."""
 
 
-class SQLiteRegisters(SQLiteFiles, Registers):
+class SQLiteRegisters(SQLiteChunks, Registers):
     """Keeps the small tables in the store's file."""
 
     async def find_idempotent(self, scope: Scope, key: str, now: float) -> IdempotencyRecord | None:
@@ -187,6 +187,7 @@ class SQLiteRegisters(SQLiteFiles, Registers):
         for remove in (rows.removal.remove_of_tenant, rows.conversations.remove_of_tenant):
             while await self._write(lambda remove=remove: remove(tenant, _TENANT_STEP), heavy=True):
                 pass
+        await self._remove_corpora_of(tenant)
         await self._remove_files("file_of_tenant", tenant=tenant)
         await asyncio.to_thread(self._empty_log)
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import functools
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from antiphon.store.corpora import MOST_WORDS, TextHit
 
-__all__ = ["NO_TEXT_SEARCH", "TOKENIZER", "TextIndex", "has_full_text", "match_of"]
+__all__ = ["NO_TEXT_SEARCH", "TOKENIZER", "TextIndex", "clean_words", "has_full_text", "leading", "match_of"]
 
 TOKENIZER = "porter unicode61"
 """How FTS5 takes text apart: without accents and case, in any script, and English words by their stem."""
@@ -25,6 +25,11 @@ NO_TEXT_SEARCH = (
 """What is told where there is no FTS5."""
 
 _MOST_DEAD = 1_000
+_MOST_RANKED = 20_000
+_ENOUGH = 4
+"""How many times as many chunks as are wanted may be found before common words find no more of them."""
+
+_COUNT = "SELECT count(*) FROM words WHERE words MATCH ?"
 _SCHEMA = f"""
 CREATE VIRTUAL TABLE words USING fts5 (heading, text, content = '', tokenize = '{TOKENIZER}');
 CREATE TABLE files (n INTEGER PRIMARY KEY, file TEXT NOT NULL, found INTEGER NOT NULL DEFAULT 0);
@@ -33,10 +38,11 @@ CREATE TABLE chunks (n INTEGER PRIMARY KEY, file INTEGER NOT NULL, pos INTEGER N
 CREATE INDEX chunks_by_file ON chunks (file);
 """
 _SEARCH = """
-SELECT f.file, c.pos, -w.rank FROM words AS w JOIN chunks AS c ON c.n = w.rowid JOIN files AS f ON f.n = c.file
+SELECT f.file, c.pos, -bm25(words) * :scale
+FROM words JOIN chunks AS c ON c.n = words.rowid JOIN files AS f ON f.n = c.file
 WHERE words MATCH :words AND f.found = 1
   AND (:files IS NULL OR f.file IN (SELECT value FROM json_each(:files)))
-ORDER BY w.rank, f.file, c.pos LIMIT :most
+ORDER BY 3 DESC, 1, 2 LIMIT :most
 """
 
 
@@ -53,10 +59,41 @@ def has_full_text() -> bool:
     return True
 
 
-def match_of(words: Sequence[str]) -> str:
-    """The query of FTS5 for any of these words; empty where there are none. No word can be read as an operator."""
+def clean_words(words: Sequence[str]) -> list[str]:
+    """The words without all that is neither a letter nor a digit, each once, those beyond `MOST_WORDS` left out."""
     kept = ("".join(sign for sign in word if sign.isalnum()) for word in words[:MOST_WORDS])
-    return " OR ".join(f'"{word}"' for word in dict.fromkeys(kept) if word)
+    return list(dict.fromkeys(word for word in kept if word))
+
+
+def leading(counts: Mapping[str, int], most: int) -> list[str]:
+    """The words that a chunk must hold one of to be found, from how many chunks hold each.
+
+    Ranking costs by the chunks that are ranked, and the words that most chunks hold tell least: beyond
+    `_MOST_RANKED` chunks they add to the scores of chunks that hold a rarer word, and find none by themselves. Words
+    that no chunk holds are left out.
+    """
+    found: list[str] = []
+    ranked = 0
+    for word, count in sorted(counts.items(), key=lambda pair: pair[1]):
+        if count and (ranked < _ENOUGH * most or ranked + count <= _MOST_RANKED):
+            found.append(word)
+            ranked += count
+    return found
+
+
+def match_of(counts: Mapping[str, int], most: int) -> tuple[str, float]:
+    """The query of FTS5 for words that so many chunks hold, and what its scores are to be multiplied by; "" for none.
+
+    Each word is quoted, so that none can be read as an operator. Where some only add to scores, every word stands in
+    the query twice, for the words that lead stand in both of its halves: so all of them count alike.
+    """
+    lead = leading(counts, most)
+    common = [word for word, count in counts.items() if count and word not in lead]
+    first = " OR ".join(f'"{word}"' for word in lead)
+    if not common:
+        return first, 1.0
+    second = " OR ".join(f'"{word}"' for word in [*lead, *common, *common])
+    return f"({first}) AND ({second})", 0.5
 
 
 class TextIndex:
@@ -108,8 +145,11 @@ class TextIndex:
 
     def search(self, words: Sequence[str], most: int, files: Collection[str] | None = None) -> list[TextHit]:
         """The best chunks that hold some of these words; of these files where given."""
-        match = match_of(words)
+        execute = self._connection.execute
+        counts = {word: execute(_COUNT, (f'"{word}"',)).fetchone()[0] for word in clean_words(words)}
+        match, scale = match_of(counts, most)
         if not match or most <= 0:
             return []
-        values = {"words": match, "files": None if files is None else json.dumps(list(files)), "most": most}
-        return [TextHit(*row) for row in self._connection.execute(_SEARCH, values)]
+        values: dict[str, object] = {"words": match, "scale": scale, "most": most}
+        values["files"] = None if files is None else json.dumps(list(files))
+        return [TextHit(*row) for row in execute(_SEARCH, values)]

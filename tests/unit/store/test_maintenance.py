@@ -165,10 +165,10 @@ async def test_no_copy_is_kept_of_a_store_that_is_damaged(path: Path, tmp_path: 
 @pytest.mark.requirement("store:db:vacuum")
 async def test_space_is_given_back_when_no_server_has_the_store(path: Path, named: Settings) -> None:
     store = await opened(path)
-    await asyncio.gather(*(add(store, f"r{number}") for number in range(2000)))
+    await asyncio.gather(*(add(store, f"r{number}") for number in range(2400)))
     await add(store, "kept", "r0")
     await store.delete_response(OURS, "r0")
-    for number in range(1, 2000):
+    for number in range(1, 2400):
         await store.delete_response(OURS, f"r{number}")
     with pytest.raises(ConfigurationError, match="in use by another server"):
         await maintenance.vacuum(named)

@@ -123,7 +123,7 @@ async def test_a_migration_without_room_leaves_the_older_file_as_it_was(old: Pat
 @pytest.mark.requirement("store:sqlite:upgrade")
 async def test_an_older_version_refuses_a_file_that_was_migrated(old: Path, clock: Clock) -> None:
     await (await opened(old, clock)).close()
-    with closing(connect(old)) as connection, pytest.raises(ConfigurationError, match=r"newer Antiphon .schema 6"):
+    with closing(connect(old)) as connection, pytest.raises(ConfigurationError, match=r"newer Antiphon .schema 7"):
         migrate(connection, MIGRATIONS[:1])
 
 
