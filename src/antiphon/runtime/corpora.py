@@ -1,11 +1,13 @@
-"""The documents of one server: what makes their vectors, and the workers that ingest them; nothing is loaded yet."""
+"""The documents of one server: what makes their vectors, the search in them, and the workers that ingest them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from antiphon.corpus.build import document_embedder
+from antiphon.corpus.build import document_embedder, reranker
 from antiphon.corpus.ingest import Ingester
+from antiphon.corpus.librarian import Librarian
+from antiphon.corpus.library import Library
 from antiphon.engines.registry import Registry
 from antiphon.runtime.ingestion import IngestionWorkers
 from antiphon.runtime.observer import Observer
@@ -17,18 +19,27 @@ __all__ = ["Corpora"]
 
 
 class Corpora:
-    """One a server; without a store it does nothing.
+    """One a server; nothing is loaded before it is needed, and without a store there is nothing.
 
     Raises:
-        ConfigurationError: the settings name no embedding model that there is.
+        ConfigurationError: the settings name no embedding model or reranker that there is.
     """
 
     def __init__(self, settings: Settings, registry: Registry, store: Store | None, observer: Observer) -> None:
         self.embedder = document_embedder(settings, registry) if isinstance(store, CorpusStore) else None
+        self._reranker = reranker(settings) if isinstance(store, CorpusStore) else None
+        self._librarian = (
+            Librarian(store, self.embedder, settings, self._reranker) if isinstance(store, CorpusStore) else None
+        )
         self._settings = settings
         self._store = store
         self._observer = observer
         self._workers: IngestionWorkers | None = None
+
+    @property
+    def library(self) -> Library | None:
+        """The search in documents."""
+        return self._librarian
 
     @property
     def ingesting(self) -> int:
@@ -64,8 +75,11 @@ class Corpora:
 
     async def close(self) -> None:
         """Free what belongs to it."""
-        if self.embedder is not None:
-            await self.embedder.close()
+        if self._librarian is not None:
+            await self._librarian.close()
+        for each in (self.embedder, self._reranker):
+            if each is not None:
+                await each.close()
 
     def _without_vectors(self, error: Exception) -> None:
         self._observer.fault("documents are ingested without vectors: the embedding model cannot be had", error)

@@ -49,7 +49,7 @@ class Service(Runs):
             if store is not None and self._upkeep is not None
             else None
         )
-        self.library: Library | None = None
+        self.library: Library | None = self.corpora.library
         self.started = False
 
     def wake_ingestion(self) -> None:
