@@ -29,4 +29,87 @@ LOOP: tuple[Requirement, ...] = (
         "issue 3, Encryption at rest",
         "A sealed store seals the names, arguments and results of tool runs, each for its own place.",
     ),
+    R(
+        "loop:hosted",
+        "hosted-search B2",
+        "Declared hosted tools run on the server, for as many turns as the model wants; their calls are never functions.",
+    ),
+    R(
+        "loop:hosted:order",
+        "hosted-tools A1, parallel_tool_calls",
+        "Calls of a turn run side by side where each may run again, and are told in the order of the model.",
+    ),
+    R(
+        "loop:fault",
+        "hosted-search B3",
+        "Errors, exceptions, malformed arguments and invented names are failed items; the model is told, and goes on.",
+    ),
+    R(
+        "loop:fault:timeout",
+        "issue 6, section 1",
+        "A run has a time limit of its own, and is given up after it even where the tool would never end.",
+    ),
+    R(
+        "loop:fault:servers",
+        "issue 6, section 2",
+        "A server whose tools cannot be listed refuses no request: the model is told that its tools are not there.",
+    ),
+    R("loop:check", "hosted-search B12", "An entry of `tools` that cannot be read is a 400 that names its place."),
+    R(
+        "loop:budget",
+        "hosted-search B5",
+        "`max_tool_calls` is 16 where the request does not say; a turn runs at most 8 calls, those beyond get an error.",
+    ),
+    R(
+        "loop:budget:answer",
+        "hosted-search B6",
+        "At the budget the model is told once to answer in plain text and is given no tools; that is no part of history.",
+    ),
+    R(
+        "loop:budget:incomplete",
+        "hosted-search B6",
+        "Where even that gives no text, the response is incomplete with `max_tool_calls`, and has the text so far.",
+    ),
+    R(
+        "loop:choice",
+        "hosted-search B7",
+        "A forced call is forced in the first turn only; with `none` no tool is offered in any.",
+    ),
+    R(
+        "loop:mixed",
+        "hosted-search B8",
+        "A call of a client's function ends the run after the hosted calls of its turn; its output goes on from there.",
+    ),
+    R(
+        "loop:parallel",
+        "hosted-search B9",
+        "Without `parallel_tool_calls` one call of a turn counts, whoever answers it.",
+    ),
+    R(
+        "loop:instructions",
+        "hosted-search B13",
+        "Two sentences of system text stand where hosted tools are declared and the request has no system text.",
+    ),
+    R("loop:usage", "hosted-search B16", "Usage is the sum of all turns, with their true reasoning tokens."),
+    R("loop:limit", "issue 6, section 1", "`max_output_tokens` bounds all turns of a response together."),
+    R(
+        "loop:chain",
+        "hosted-search B17, B18",
+        "A chain or a conversation tells the model again what tools gave, byte for byte; instructions and tools are new.",
+    ),
+    R(
+        "loop:include",
+        "hosted-search B4",
+        "Results are null unless `include` names them, and what is the server's own is never told.",
+    ),
+    R(
+        "loop:payload",
+        "hosted-search 3.3",
+        "What a call may give is bounded by itself, by its turn and by the model's context.",
+    ),
+    R(
+        "loop:unowned",
+        "issue 6, section 7",
+        "Types of tools that nobody runs are accepted and echoed, and the model is not offered them.",
+    ),
 )

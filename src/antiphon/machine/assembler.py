@@ -99,6 +99,11 @@ class Assembler(Opened):
         return "".join(self._pieces)
 
     @property
+    def answers(self) -> bool:
+        """Whether text for the client is open, and says something."""
+        return self._open in (TEXT, REFUSAL) and any(piece.strip() for piece in self._pieces)
+
+    @property
     def spent(self) -> TokenUsage:
         """What earlier turns of the response used, and what was done beside its turns."""
         return self._spent

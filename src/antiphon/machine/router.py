@@ -8,7 +8,7 @@ yields and what the assembler makes of it. Calls of names that are no target pas
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, cast
 
 import msgspec
@@ -198,11 +198,15 @@ class CallRouter:
     """Routes the deltas of one turn; `targets` are by the names that the model is told.
 
     `parallel` False lets only the first call of a turn count (B9): the assembler leaves out those that it sees, and the
-    router those after or before a call that is held.
+    router those after or before a call that is held. With `known`, calls of any other name are held too, so that the
+    model can be told that there is no such tool.
     """
 
-    def __init__(self, targets: Mapping[str, Target], *, parallel: bool = True) -> None:
+    def __init__(
+        self, targets: Mapping[str, Target], *, parallel: bool = True, known: Collection[str] | None = None
+    ) -> None:
         self._targets = targets
+        self._known = known
         self._parallel = parallel
         self._calls = 0
         self._held: list[str] | None = None
@@ -236,8 +240,9 @@ class CallRouter:
         held, self._held = self._held, None
         self._dropping = False
         if held is not None and not cut:
-            target = self._targets[self._name]
-            self.made.append(MadeCall(target.name, "".join(held), self._name))
+            target = self._targets.get(self._name)
+            name = self._name if target is None else target.name
+            self.made.append(MadeCall(name, "".join(held), self._name))
         if reader is not None and not cut:
             routed += reader.end()
 
@@ -245,9 +250,13 @@ class CallRouter:
         target = self._targets.get(delta.name) if isinstance(delta, ToolCallStart) else None
         if isinstance(delta, ToolCallStart):
             self._calls += 1
-            hosted = target is not None and target.item == HOSTED
+            strange = self._known is not None and delta.namespace is None and delta.name not in self._known
+            hosted = strange or (target is not None and target.item == HOSTED)
             if not self._parallel and self._calls > 1 and (hosted or self.made):
                 self._dropping = True
+                return
+            if strange:
+                self._name, self._held = delta.name, []
                 return
         if target is None or not isinstance(delta, ToolCallStart):
             routed.append(delta)

@@ -116,10 +116,13 @@ class Toolbox(Struct, frozen=True):
     def router(self, *, parallel: bool = True) -> CallRouter | None:
         """What makes items of the calls of a turn; None where every call is what it is named.
 
-        `parallel` False lets one call of a turn count, whoever answers it.
+        `parallel` False lets one call of a turn count, whoever answers it. Where the server runs tools, calls of names
+        that nobody has are for it to answer.
         """
         targets = {name: entry.target for name, entry in self.entries.items() if entry.target != Target(name)}
-        return CallRouter(targets, parallel=parallel) if targets else None
+        if not targets and not self.here:
+            return None
+        return CallRouter(targets, parallel=parallel, known=self.entries.keys() if self.here else None)
 
     def run_here(self, kind: str, server: str | None = None, name: str | None = None) -> list[str]:
         """The names for the model of the functions that the server runs of a type of tool; of MCP, of one server.

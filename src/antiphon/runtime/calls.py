@@ -39,6 +39,8 @@ CHARACTERS_A_TOKEN: Final = 4
 
 _SEARCHES: Final = frozenset({"file_search_call", "search_corpus_call", "store_search_call"})
 _LET_GO_SECONDS: Final = 1.0
+_NO_METHOD: Final = -32601
+"""What JSON-RPC calls a method that is not there."""
 
 _INTERRUPTED: Final = "The server was restarted while the tool ran. It may have done its work, and was not run again."
 _MISSING: Final = "The tool is not there any more."
@@ -98,9 +100,10 @@ class Calls:
         found: list[Called] = []
         for one in kept:
             tool = hosted.find(one.key)
-            name = tool.function.name if tool is not None else one.key.rpartition(" ")[2]
-            call = _said(one.call_id, one.item_id, name, one.text, CALL_TOKENS * CHARACTERS_A_TOKEN, one.approval)
-            called = Called(one.position, one.turn, one.key, call, tool, self._body(tool, call), asks=one.asks)
+            call = _said(one.call_id, one.item_id, one.name, one.text, CALL_TOKENS * CHARACTERS_A_TOKEN, one.approval)
+            called = Called(
+                one.position, one.turn, one.key, call, tool, self._body(tool, call, one.turn), asks=one.asks
+            )
             called.given, called.also = one.given, one.also
             if one.given is None and one.asks is None:
                 if tool is None:
@@ -138,7 +141,9 @@ class Calls:
         most = SEARCH_TOKENS if kind in _SEARCHES else CALL_TOKENS
         characters = min(share, most) * CHARACTERS_A_TOKEN
         call = _said(new_id("call"), new_id(item_prefix(kind)), name, text, characters, approval)
-        called = Called(len(hosted.called), turn, key, call, shown, self._body(shown, call, request))
+        body = self._body(shown, call, turn, request)
+        key = key if tool is not None or shown is None else key_of(function_of(shown))
+        called = Called(len(hosted.called), turn, key, call, shown, body)
         if tool is None:
             called.refusal = InvalidRequestError(_unknown(hosted, name), code="unknown_tool")
         elif call.arguments is None:
@@ -160,14 +165,14 @@ class Calls:
             return None
         if asked is None:
             return None
-        item = {"id": new_id("mcpr"), **asked}
+        item = {"id": new_id("mcpr"), **asked, "_turn": called.turn}
         called.body = {**called.body, "id": item["id"]}
         return item
 
     def _body(
-        self, tool: HostedTool | None, call: HostedCall, request: Mapping[str, Any] | None = None
+        self, tool: HostedTool | None, call: HostedCall, turn: int, request: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """The item of a call when it is begun."""
+        """The item of a call when it is begun, with what the history needs to tell the model of it as it was made."""
         said: dict[str, Any] = {}
         if tool is not None:
             try:
@@ -175,11 +180,17 @@ class Calls:
             except Exception as error:  # noqa: BLE001 - what a tool cannot say of a call is left out
                 self._observer.fault("a tool could not make the item of a call", error)
                 said = {"type": tool.item_type}
-        elif request is not None:
-            said = {name: request.get(name) for name in ("server_label", "name", "arguments")}
+        else:
+            # Only servers of MCP can be without any tool.
+            label = (request or {}).get("server_label") or self.hosted.server
+            name = call.name if request is None else request.get("name")
+            said = {"server_label": label, "name": name, "arguments": call.text, "output": None, "error": None}
         if call.approval is not None:
             said = {"approval_request_id": call.approval, **said}
-        return {"type": "mcp_call", **said, "id": call.item_id, "status": "in_progress", "_call_id": call.call_id}
+        ours = {"_call_id": call.call_id, "_name": call.name, "_turn": turn}
+        if call.arguments is not None:
+            ours["_arguments"] = call.text.strip() or "{}"
+        return {"type": "mcp_call", **said, **ours, "id": call.item_id, "status": "in_progress"}
 
     # Running them
 
@@ -279,6 +290,9 @@ class Calls:
                 return called.tool.failed(called.call, error)
             except Exception as broken:  # noqa: BLE001 - then the plain form
                 self._observer.fault("a tool could not say how it failed", broken)
+        if called.body["type"] == "mcp_call":
+            error_of_protocol = {"type": "mcp_protocol_error", "code": _NO_METHOD, "message": error.message}
+            return Outcome({"status": "failed", "error": error_of_protocol})
         return Outcome({"status": "failed", "error": fault(error)})
 
     def _settle(self, called: Called) -> None:

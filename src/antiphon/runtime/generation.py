@@ -190,7 +190,7 @@ class Generation:
             held = calls.honoured(made, turn.prompt.toolbox, self._number, used)
         of_turn = self._log.items()[self._first_item :]
         if next_step(of_turn, stopped.reason, len(held)) is Step.FINISH:
-            if self._answering and not stopped.cut and not _says(of_turn):
+            if self._answering and not (stopped.cut or assembler.answers or _says(of_turn)):
                 assembler.stopped = Stop("max_tool_calls", stopped.usage)
             return None
         assembler.end_turn()

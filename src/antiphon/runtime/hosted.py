@@ -113,6 +113,12 @@ class HostedTools:
         return bool(self._asked.later or self.approved)
 
     @property
+    def server(self) -> str:
+        """The label of the first MCP server that the request declares."""
+        tools = [tool for tool in self.session.request.tools if isinstance(tool, dict) and tool.get("type") == "mcp"]
+        return str(tools[0].get("server_label") or "") if tools else ""
+
+    @property
     def most_calls(self) -> int:
         """The budget of calls of the whole response (B5)."""
         most = self.session.request.max_tool_calls

@@ -13,7 +13,7 @@ from antiphon.engines.base import Engine
 from antiphon.engines.registry import Registry
 from antiphon.errors import InvalidRequestError
 from antiphon.prompt.messages import Conversation
-from antiphon.protocol.hosted import CORPUS_TOOLS, HOSTED_ITEMS
+from antiphon.protocol.hosted import CORPUS_TOOLS
 from antiphon.protocol.items import Item, RawItem
 from antiphon.protocol.json import quoted
 from antiphon.protocol.request import CreateResponse
@@ -94,12 +94,7 @@ class Hosting:
 
 def evidence_of(parts: Iterable[Conversation]) -> list[dict[str, Any]]:
     """The bodies of all hosted items of a history, oldest first, and the answers to requests for approval."""
-    found: list[dict[str, Any]] = []
-    for part in parts:
-        held = [item for message in part.messages for item in message.items]
-        raw = [item for item in (*held, *part.open_turn.items) if isinstance(item, RawItem)]
-        found += [item.body for item in raw if item.type in HOSTED_ITEMS or item.type == _RESPONSE]
-    return found
+    return [body for part in parts for body in part.evidence]
 
 
 def granted(own: Sequence[Item], evidence: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -37,6 +37,7 @@ class _Row(Struct, array_like=True):
 
     turn: int
     item_id: str
+    name: str
     text: str
     approval: str | None
     asks: dict[str, Any] | None
@@ -58,6 +59,7 @@ class KeptCall(Struct, frozen=True):
     call_id: str
     item_id: str
     key: str
+    name: str
     text: str
     approval: str | None
     asks: dict[str, Any] | None
@@ -191,7 +193,7 @@ class Keeper:
 
     def _row(self, called: Called, state: str) -> ToolRun:
         call = called.call
-        row = _Row(called.turn, called.body["id"], call.text, call.approval, called.asks, self._spent)
+        row = _Row(called.turn, called.body["id"], call.name, call.text, call.approval, called.asks, self._spent)
         given = b"" if called.given is None else encode([called.given, list(called.also)])
         state = DONE if given else state
         return ToolRun(called.position, call.call_id, called.key.encode(), _encode_row(row), state, given)
@@ -216,6 +218,7 @@ def _kept_call(row: ToolRun) -> KeptCall:
         call_id=row.call_id,
         item_id=said.item_id,
         key=row.name.decode(),
+        name=said.name,
         text=said.text,
         approval=said.approval,
         asks=said.asks,
