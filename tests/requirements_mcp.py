@@ -104,4 +104,32 @@ MCP: tuple[Requirement, ...] = (
         "issue 6, must show 4",
         "Servers of the mcp package over streamable HTTP and SSE, and of the protocol of 2026, are listed and called.",
     ),
+    R(
+        "web:search",
+        "issue 6, section 7",
+        "SearXNG, Brave and Tavily are asked, and what they find is a `web_search_call` with numbered sources.",
+    ),
+    R(
+        "web:domains",
+        "hosted-tools A1",
+        "Only pages of `allowed_domains` are given and opened, whatever an engine finds.",
+    ),
+    R(
+        "web:bounds",
+        "hosted-tools A1",
+        "`search_context_size` bounds the results, and the payload of a call all of them.",
+    ),
+    R(
+        "web:unconfigured",
+        "issue 6, section 7",
+        "Without an engine, or without access to the live web, a call is a failed item with the reason.",
+    ),
+    R(
+        "web:fault",
+        "issue 6, section 7",
+        "An engine that fails is a failed item; one query that fails leaves the others.",
+    ),
+    R("web:refused", "hosted-tools A1", "An entry of `web_search` that cannot be read is a 400 that names the field."),
+    R("web:page", "issue 6, section 7", "A page is opened as readable text, within bounds and the allowed domains."),
+    R("web:guard", "faults B2 17", "No page is opened at an address that is not public; no packet leaves."),
 )

@@ -21,6 +21,7 @@ SPECIAL: Mapping[str, Any] = {
     "dialect": "openresponses",
     "reasoning_alias_field": "none",
     "log_level": "debug",
+    "web_search": "searxng",
     "log_format": "json",
     "alias": ["gpt-5=scripted", "o3=scripted"],
     "max_vector_bytes": 2_097_152,

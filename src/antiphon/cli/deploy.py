@@ -142,7 +142,7 @@ def _check(settings: Settings, written: Mapping[str, Any], *, on_nodes: bool) ->
         raise ConfigurationError(
             f"Every server would load '{printable(name)}' itself: give it engine = \"ray\" in a [[models]] table."
         )
-    secrets = [name for name in ("api_key", "encryption_key") if name in written]
+    secrets = [name for name in ("api_key", "encryption_key", "web_search_key") if name in written]
     secrets += ["secret"] if settings.webhooks else []
     secrets += ["store"] if _has_password(settings.store) else []
     if secrets and not on_nodes:

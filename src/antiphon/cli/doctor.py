@@ -28,7 +28,7 @@ __all__ = ["Check", "diagnose", "doctor"]
 
 _LIBRARIES = ("xllamacpp", "starlette", "uvicorn", "aiohttp", "msgspec", "httpx2")
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
-_SECRET = ("api_key", "encryption_key", "webhooks", "index_url")  # an index URL may hold a password
+_SECRET = ("api_key", "encryption_key", "web_search_key", "webhooks", "index_url")  # an index URL may hold a password
 _LOW_DISK = 1_000_000_000
 
 

@@ -108,6 +108,15 @@ class OutboundClient:
         self._vet(target)
         return await self._opened().begin(method, target, headers or {}, body)
 
+    def onward(self, url: str, location: str) -> str:
+        """Where a redirect of a URL leads, to be asked for by whoever follows redirects with rules of its own.
+
+        Raises:
+            OutboundRefusedError: it is malformed, or leads from https to http.
+        """
+        target, _ = _next_hop(parse_target(url), location, {})
+        return str(target.url)
+
     async def _ask(
         self, method: str, target: Target, headers: Mapping[str, str], body: bytes | None, max_bytes: int | None
     ) -> OutboundResponse:

@@ -244,7 +244,7 @@ class McpTool(HostedTool):
         for item in self._session.evidence:
             if item.get("type") == _LIST and item.get("server_label") == self._entry.label:
                 pin = _pin_of(item)
-            elif item.get("type") == _ASKED and item.get("id") == call.approval:
+            elif item.get("type") == _ASKED and call.approval in (item.get("id"), item.get("_sent_id")):
                 pin = item.get(_PIN) or pin
                 break
         return pin is None or pin == self._pin
