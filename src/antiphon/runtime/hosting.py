@@ -22,7 +22,9 @@ from antiphon.runtime.observer import Observer
 from antiphon.settings import Settings
 from antiphon.store.base import Scope, Store
 from antiphon.tools.base import Provider, Session
+from antiphon.tools.mcp.provider import McpProvider
 from antiphon.tools.prune import PruneProvider
+from antiphon.tools.web.provider import WebProvider
 
 __all__ = ["Hosting", "asks", "providers"]
 
@@ -34,8 +36,9 @@ _OURS: Final = frozenset(CORPUS_TOOLS)
 
 def providers(settings: Settings, store: Store | None, registry: Registry) -> list[Provider]:
     """The providers of a server."""
-    del settings, store, registry
-    found: list[Provider] = [PruneProvider()]
+    del store, registry
+    allow = settings.allow_outbound
+    found: list[Provider] = [PruneProvider(), McpProvider(settings, allow), WebProvider(settings, allow)]
     return found
 
 
