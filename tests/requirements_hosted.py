@@ -63,4 +63,9 @@ HOSTED: tuple[Requirement, ...] = (
     ),
     R("hosted:include", "B4", "Results are null without their include value; unknown values of include mean nothing."),
     R("hosted:include:private", "B4", "What an item keeps for the server alone is never seen."),
+    R(
+        "hosted:evidence:elsewhere",
+        "client-contract 4.4",
+        "Hosted items that a client brings are told to every model, to an upstream with such tools as they are.",
+    ),
 )

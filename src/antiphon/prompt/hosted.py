@@ -9,12 +9,12 @@ its text. Only `get_chunks` brings the text of a chunk back.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 from antiphon.prompt.prompt import ToolCall
 from antiphon.protocol.hosted import BESIDE, HOSTED_ITEMS, PRUNE_CONTEXT
-from antiphon.protocol.ids import PREFIX_BY_ITEM_TYPE, is_id
 from antiphon.protocol.items import RawItem
 from antiphon.protocol.json import encode
 
@@ -24,6 +24,7 @@ __all__ = [
     "UPSTREAM_ID",
     "chunk_ids",
     "denied",
+    "elsewhere",
     "hosted_call",
     "hosted_result",
     "is_ours",
@@ -39,7 +40,9 @@ NOT_KEPT: Final = "[The results of this call were not kept.]"
 PRUNED: Final = "[Pruned: get_chunks brings it back.]"
 """What stands for the text of a chunk that was pruned."""
 
-_LISTS: Final = frozenset({"mcp_list_tools", "mcp_approval_request", "mcp_approval_response"})
+_SENT_ID: Final = "_sent_id"
+"""The id by which a client knows an item that got another one here."""
+
 _NO_ARGUMENTS: Final = frozenset(
     {"id", "type", "status", "error", "results", "facets", "rankable_fields", "stores", "has_more", "next_cursor"}
 )
@@ -50,18 +53,29 @@ _NOTHING: Final = "Nothing was found."
 
 
 def is_ours(item: RawItem) -> bool:
-    """Whether an item is of a hosted tool that ran here: its id is one of ours, and no upstream's is in it.
+    """Whether an item is of a hosted tool that ran here, which shows in what is kept of it for this server alone.
 
     Corpus calls are always ours. Items of a shell are told as those of the client's.
     """
     if item.type not in HOSTED_ITEMS or UPSTREAM_ID in item.body or item.type.startswith("shell_call"):
         return False
-    return item.type in BESIDE or is_id(PREFIX_BY_ITEM_TYPE.get(item.type, ""), item.id or "")
+    return item.type in BESIDE or _is_kept(item.body)
 
 
-def is_call(item: RawItem) -> bool:
-    """Whether it is a call, and no list or request."""
-    return item.type not in _LISTS
+def elsewhere(item: RawItem) -> bool:
+    """Whether an item that a client sends is of a hosted tool, of whoever ran it, and says anything of its call.
+
+    An upstream with such tools is sent it as it is; other models are told of it as of ours.
+    """
+    body = item.body
+    if item.type not in HOSTED_ITEMS or UPSTREAM_ID in body or "call_id" in body or item.type == "mcp_list_tools":
+        return False
+    named = item.type.startswith("mcp_")
+    return named or _arguments(item.type, body) != "{}" or any(body.get(name) for name in _RESULT_KEYS)
+
+
+def _is_kept(body: Mapping[str, Any]) -> bool:
+    return any(name.startswith("_") and name != _SENT_ID for name in body)
 
 
 def round_of(body: Mapping[str, Any]) -> Any:
@@ -72,7 +86,11 @@ def round_of(body: Mapping[str, Any]) -> Any:
 def hosted_call(body: Mapping[str, Any]) -> ToolCall:
     """The call as the model made it."""
     kind = str(body["type"])
-    identity = str(body.get("_call_id") or body.get("id") or "")
+    identity = str(body.get("_call_id") or body.get(_SENT_ID) or (body.get("id") if _is_kept(body) else "") or "")
+    if not identity:
+        # Its id is another one once it is stored; what it says stays.
+        said = {name: value for name, value in body.items() if name != "id"}
+        identity = f"call_{hashlib.sha256(encode(said)).hexdigest()[:16]}"
     name = body.get("_name") or (body.get("name") if kind in ("mcp_call", "mcp_approval_request") else None)
     origin = str(body.get("server_label") or "") if kind.startswith("mcp_") else ""
     written = body.get("_arguments")

@@ -26,14 +26,13 @@ from antiphon.errors import InvalidRequestError
 from antiphon.machine.router import APPLY_PATCH, TOOL_SEARCH
 from antiphon.prompt.additions import NO_CHANGE, Configuration, read_leniently
 from antiphon.prompt.clienttools import client_call, client_output
-from antiphon.prompt.growing import Chained, grown
-from antiphon.prompt.hosted import chunk_ids, denied, hosted_call, hosted_result, is_ours, round_of
+from antiphon.prompt.growing import grown
+from antiphon.prompt.hosted import chunk_ids, denied, elsewhere, hosted_call, hosted_result, is_ours, round_of
 from antiphon.prompt.names import flat_name
 from antiphon.prompt.openturn import EMPTY_TURN, OWN_CALLS, OWN_OUTPUTS, OpenTurn, closed, hosted_item
 from antiphon.prompt.parts import Parts, content_of, render_parts, text_of
 from antiphon.prompt.prompt import ChatMessage, ToolCall
-from antiphon.prompt.pruning import pruned
-from antiphon.prompt.toolbox import AddedTool, merge_added, origin_key
+from antiphon.prompt.toolbox import AddedTool, merge_added
 from antiphon.prompt.toolsearch import told_tools
 from antiphon.protocol.hosted import HOSTED_ITEMS
 from antiphon.protocol.items import (
@@ -58,11 +57,9 @@ __all__ = [
     "MessageBuilder",
     "PromptItem",
     "additions",
-    "assemble",
     "cut_call",
     "join",
     "media_of",
-    "renamed",
     "settle",
 ]
 
@@ -71,7 +68,6 @@ IMAGE_NOTE = "[Image output attached in the next message]"
 
 _ANSWER = "mcp_approval_response"
 _NOTHING: frozenset[str] = frozenset()
-_IMAGES = frozenset({"image"})
 _MEDIA_OF_PART = {"image_url": "image", "file": "file", "input_audio": "audio", "video_url": "video"}
 
 
@@ -81,7 +77,7 @@ class Conversation(Struct, frozen=True):
     `substance` says whether anything in it counts as input (M6); `media` are the kinds of media it holds. `resets`
     says that its messages replace those of all parts before it; `restored` is the system text that it brings back
     where no part before it has any. A part that is `pinned` is never replaced. `tools` and `settings` are what its
-    items add to the requests from there on. `hosted` says that there are turns of nothing but what an upstream ran,
+    items add to the requests from there on. `hosted` says that there are turns with items of what an upstream ran,
     `prunes` that results of tools are pruned, and `asked` are the calls that still wait for approval. `evidence` are
     the bodies of its hosted items in full, and of the answers to requests for approval.
     """
@@ -282,7 +278,11 @@ class MessageBuilder:
         if is_ours(item):
             self._ran_here(item.type, body)
             return
-        if item.type == _ANSWER and self._answered(body):
+        if elsewhere(item):
+            self._turn = self._turn.with_item(item, hosted=True)
+            self._ran_here(item.type, body, away=True)
+            return
+        if item.type == _ANSWER and self._answered(item):
             return
         call_id = str(body.get("call_id") or item.id or "")
         if item.type == "tool_search_output":
@@ -309,12 +309,12 @@ class MessageBuilder:
             self._substance = True
             self._turn = self._turn.with_item(item, hosted=True)
 
-    def _ran_here(self, kind: str, body: Mapping[str, Any]) -> None:
-        """An item of a tool that ran here; what a server lists of its tools is told as tools."""
+    def _ran_here(self, kind: str, body: Mapping[str, Any], *, away: bool = False) -> None:
+        """An item of a tool that ran here, or `away` from here; what a server lists of its tools is told as tools."""
         self._substance = True
         if kind == "mcp_list_tools":
             return
-        call = hosted_call(body)
+        call = replace(hosted_call(body), elsewhere=away)
         if kind == "mcp_approval_request":
             self._asked.append(call)
             return
@@ -329,20 +329,26 @@ class MessageBuilder:
         self._result(call, hosted_result(body), kept)
         self._turn = replace(self._turn, round=made)
 
-    def _answered(self, body: Mapping[str, Any]) -> bool:
+    def _answered(self, item: RawItem) -> bool:
         """Whether a call of a tool that runs here was approved or denied by this; one that was denied is told so."""
+        body = item.body
         answered = body.get("approval_request_id")
         waiting = next((call for call in self._asked if call.id == answered), None)
         if waiting is None:
             return False
         self._substance = True
+        if waiting.elsewhere:
+            self._turn = self._turn.with_item(item, hosted=True)
         if not body.get("approve"):
             self._asked.remove(waiting)
             self._result(waiting, denied(body.get("reason")))
         return True
 
     def _result(self, call: ToolCall, text: str, body: Mapping[str, Any] | None = None) -> None:
-        self._call(FunctionCall(call.id, call.name, call.arguments), call)
+        if call.elsewhere:
+            self._turn = replace(self._turn, calls=(*self._turn.calls, call))
+        else:
+            self._call(FunctionCall(call.id, call.name, call.arguments), call)
         result = ChatMessage("tool", text, tool_call_id=call.id, body=body)
         self._turn = replace(self._turn, results=(*self._turn.results, result))
 
@@ -351,7 +357,7 @@ class MessageBuilder:
         turn = self._turn
         if turn.told:
             self._messages.extend(closed(turn))
-            self._hosted = self._hosted or not turn.begun
+            self._hosted = self._hosted or turn.hosted
         self._turn = EMPTY_TURN
 
 
@@ -412,34 +418,6 @@ def media_of(messages: Iterable[ChatMessage]) -> frozenset[str]:
     return frozenset(kinds)
 
 
-def assemble(
-    parts: Iterable[Conversation], instructions: str | None, *, hosted: bool = False, prunable: bool = False
-) -> Sequence[ChatMessage]:
-    """The messages of a whole history: instructions and all system text first, then the turns.
-
-    Turns of nothing but what an upstream ran are for engines that take these items, which `hosted` says. Results of
-    tools that were pruned are told as such; where more can be, which `prunable` says, all are told with their ids.
-    """
-    system: list[str] = [instructions] if instructions else []
-    messages: list[Sequence[ChatMessage]] = []
-    last = EMPTY
-    prunes = prunable
-    for part in parts:
-        prunes = prunes or part.prunes
-        system.extend(part.system)
-        told = [*map(_told_output, part.messages)] if part.media - _IMAGES else part.messages
-        if part.hosted and not hosted:
-            told = [message for message in told if message.said]
-        messages.append(told)
-        last = part
-    if last.open_turn.begun or (hosted and last.open_turn.hosted):
-        messages.append(tuple(closed(last.open_turn)))
-    if system:
-        messages.insert(0, (ChatMessage("system", "\n\n".join(system)),))
-    told_all = Chained(messages)
-    return pruned(told_all, ids=prunable) if prunes else told_all
-
-
 def additions(parts: Iterable[Conversation]) -> tuple[tuple[AddedTool, ...], Configuration]:
     """The tools and the settings that the parts of a history add to a request."""
     told = [part for part in parts if part.tools or part.settings is not NO_CHANGE]
@@ -448,22 +426,6 @@ def additions(parts: Iterable[Conversation]) -> tuple[tuple[AddedTool, ...], Con
     return merge_added(part.tools for part in told), reduce(
         Configuration.then, (part.settings for part in told), NO_CHANGE
     )
-
-
-def renamed(messages: Sequence[ChatMessage], renames: Mapping[str, str]) -> Sequence[ChatMessage]:
-    """The messages with other names for past calls where those that were made for them are taken."""
-    if not renames:
-        return messages
-    return [
-        replace(message, tool_calls=tuple(_renamed(call, renames) for call in message.tool_calls))
-        if message.tool_calls
-        else message
-        for message in messages
-    ]
-
-
-def _renamed(call: ToolCall, renames: Mapping[str, str]) -> ToolCall:
-    return replace(call, name=renames.get(origin_key(call.origin, call.name), call.name)) if call.made else call
 
 
 def cut_call(item: RawItem) -> bool:
@@ -475,18 +437,6 @@ def cut_call(item: RawItem) -> bool:
 def unresolved_reference(item: ItemReference) -> InvalidRequestError:
     """The 400 for a reference to an item that is not stored in this scope."""
     return InvalidRequestError(f"Item with id '{quoted(item.id)}' not found.", param="input", code="item_not_found")
-
-
-def _told_output(message: ChatMessage) -> ChatMessage:
-    """The message, with what a tool gave as JSON where it is neither text nor was read as text (M17)."""
-    if message.role != "tool" or isinstance(message.content, str):
-        return message
-    lines: list[str] = []
-    for part in message.content:
-        kind = part["type"]
-        body = {"type": "input_file", **part["file"]} if kind == "file" else part
-        lines.append(part["text"] if kind == "text" else encode(body).decode())
-    return replace(message, content="\n".join(lines))
 
 
 def _told_call(item: FunctionCall | CustomToolCall, arguments: str) -> ToolCall:

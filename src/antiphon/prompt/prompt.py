@@ -29,7 +29,8 @@ class ToolCall(Struct, frozen=True):
     """A past call inside an assistant message; `arguments` is JSON text.
 
     `made` says that the name is made here, of a namespace or for a tool of the client's, or is that of a tool that a
-    server ran: another may stand in for it. `origin` is the MCP server that it is of.
+    server ran: another may stand in for it. `origin` is the MCP server that it is of. One from `elsewhere` is not told
+    to an upstream that takes the item itself.
     """
 
     id: str
@@ -37,6 +38,7 @@ class ToolCall(Struct, frozen=True):
     arguments: str
     made: bool = False
     origin: str = ""
+    elsewhere: bool = False
 
 
 class ChatMessage(Struct, frozen=True):

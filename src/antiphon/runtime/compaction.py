@@ -18,6 +18,7 @@ from antiphon.engines.base import Engine, PreparedTurn
 from antiphon.errors import ContextOverflowError, EngineError, InvalidRequestError
 from antiphon.machine.deltas import Stop, TextDelta, TokenUsage
 from antiphon.machine.usage import NOTHING_USED, added
+from antiphon.prompt.assembly import assemble, renamed
 from antiphon.prompt.compaction import (
     Kept,
     answered,
@@ -29,7 +30,7 @@ from antiphon.prompt.compaction import (
     summary_prompt,
     transcript,
 )
-from antiphon.prompt.messages import EMPTY, CompactedContext, Conversation, assemble, renamed, settle
+from antiphon.prompt.messages import EMPTY, CompactedContext, Conversation, settle
 from antiphon.prompt.prompt import Affinity, ChatMessage, Prompt
 from antiphon.protocol.context import COMPACTION_TYPES
 from antiphon.protocol.ids import new_id

@@ -193,6 +193,8 @@ class HostedTools:
 
     def keep(self, body: dict[str, Any]) -> dict[str, Any]:
         """Take an item in that is whole; what of it a client sees."""
+        # What is kept of an item for this server alone tells that it ran here, wherever the item goes.
+        body = {"_turn": -1, **body}
         self.full[body["id"]] = body
         self.session.evidence.append(body)
         return project(body, self.include)

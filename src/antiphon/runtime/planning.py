@@ -9,10 +9,11 @@ import msgspec
 
 from antiphon.engines.base import Engine, PreparedTurn
 from antiphon.errors import ContextOverflowError, InvalidRequestError
+from antiphon.prompt.assembly import assemble, renamed
 from antiphon.prompt.budget import cut, cut_points
 from antiphon.prompt.choice import after_first_turn, resolve_choice
 from antiphon.prompt.looping import ANSWER_NOW, HOSTED_INSTRUCTIONS
-from antiphon.prompt.messages import Conversation, additions, assemble, renamed
+from antiphon.prompt.messages import Conversation, additions
 from antiphon.prompt.prompt import NOTHING_HOSTED, Hosted, Prompt, Sampling
 from antiphon.prompt.toolbox import Toolbox, toolbox
 from antiphon.protocol.request import CreateResponse

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.prompt import compaction
+from antiphon.prompt.assembly import assemble
 from antiphon.prompt.compaction import (
     answered,
     decode_context,
@@ -30,7 +31,6 @@ from antiphon.prompt.messages import (
     Conversation,
     MessageBuilder,
     PromptItem,
-    assemble,
     join,
     media_of,
     settle,

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from antiphon.prompt.assembly import assemble, renamed
 from antiphon.prompt.hosted import NOT_KEPT, PRUNED, hosted_call, hosted_result
-from antiphon.prompt.messages import EMPTY, MessageBuilder, assemble, join, renamed
+from antiphon.prompt.messages import EMPTY, MessageBuilder, join
 from antiphon.prompt.prompt import ChatMessage, ToolCall
 from antiphon.prompt.pruning import PRUNED_RESULT, applied_edits, cleared, pruned, truncated
 from antiphon.prompt.toolbox import HostedFunction, toolbox
@@ -21,8 +22,9 @@ from antiphon.protocol.tools import FunctionTool
 
 
 def item(kind, **fields):
+    """An item of a tool that ran here, as it is kept."""
     identity = fields.pop("id", None) or new_id(PREFIX_BY_ITEM_TYPE[kind])
-    return {"type": kind, "id": identity, "status": "completed", **fields}
+    return {"type": kind, "id": identity, "status": "completed", "_call_id": identity, **fields}
 
 
 def user(text):
@@ -243,6 +245,15 @@ histories = st.lists(
             {"type": "mcp_approval_response", "approval_request_id": "mcpr_" + "0" * 44, "approve": False},
             {"type": "mcp_approval_response", "approval_request_id": "mcpr_" + "0" * 44, "approve": True},
             {"type": "mcp_list_tools", "id": new_id("mcpl"), "server_label": "s", "tools": []},
+            {
+                "type": "web_search_call",
+                "id": "ws_1",
+                "status": "completed",
+                "action": {"type": "search", "query": "q"},
+            },
+            {"type": "mcp_call", "name": "add", "server_label": "s", "arguments": "{}", "output": "4"},
+            {"type": "mcp_approval_request", "id": "mcpr_1", "name": "add", "server_label": "s", "arguments": "{}"},
+            {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": False},
         ]
     ),
     max_size=8,
@@ -318,6 +329,35 @@ def test_what_an_upstream_ran_stays_an_item_of_its_own():
     mixed = messages([user("u"), theirs, SEARCH], hosted=True)
     assert [getattr(each, "name", None) or each.id for each in mixed[1].items] == [theirs["id"], "search_corpus"]
     assert mixed[2].role == "tool"
+
+
+THEIRS = {
+    "type": "mcp_call",
+    "name": "add",
+    "server_label": "s",
+    "arguments": "{}",
+    "output": "4",
+    "status": "completed",
+}
+
+
+@pytest.mark.requirement("hosted:evidence:elsewhere")
+def test_items_that_a_client_brings_are_told_to_every_model_in_its_own_way():
+    history = [user("u"), THEIRS, says("4")]
+    assert spoken(messages(history))[1:] == [("assistant", ["add"]), ("tool", "4"), ("assistant", "4")]
+    native = messages(history, hosted=True)
+    assert [each.role for each in native] == ["user", "assistant", "assistant"]
+    assert (native[1].tool_calls, native[1].items[0].type) == ((), "mcp_call")
+    # Once it is stored it has an id, which changes nothing of what is told.
+    stored = messages([user("u"), {**THEIRS, "id": new_id("mcp")}, says("4")])
+    assert [each.tool_calls for each in stored] == [each.tool_calls for each in messages(history)]
+    request = {"type": "mcp_approval_request", "_sent_id": "mcpr_1", "name": "add", "arguments": "{}"}
+    answer = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": False}
+    assert spoken(messages([user("u"), request, answer]))[1][1] == ["add"]
+    assert [each.type for each in messages([user("u"), request, answer], hosted=True)[1].items] == [
+        "mcp_approval_request",
+        "mcp_approval_response",
+    ]
 
 
 def prune(*ids):

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from antiphon.errors import InvalidRequestError
 from antiphon.prompt.additions import NO_CHANGE, Configuration
-from antiphon.prompt.messages import EMPTY, IMAGE_NOTE, MessageBuilder, additions, assemble, join, renamed
+from antiphon.prompt.assembly import assemble, renamed
+from antiphon.prompt.messages import EMPTY, IMAGE_NOTE, MessageBuilder, additions, join
 from antiphon.prompt.prompt import ChatMessage, ToolCall
 from antiphon.protocol.items import decode_item
 from antiphon.protocol.json import encode, loads
