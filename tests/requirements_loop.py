@@ -112,4 +112,30 @@ LOOP: tuple[Requirement, ...] = (
         "issue 6, section 7",
         "Types of tools that nobody runs are accepted and echoed, and the model is not offered them.",
     ),
+    R(
+        "loop:approval",
+        "hosted-tools A2, issue 6 section 5",
+        "A call that needs approval is not run: the request for it ends a completed response, over chains and restarts.",
+    ),
+    R(
+        "loop:approval:events",
+        "hosted-tools A2",
+        "The next response lists the tools again and runs what was approved straight after, before any model turn.",
+    ),
+    R("loop:approval:denied", "issue 6, section 5", "A denied call is not run, and the model is told so and why."),
+    R(
+        "loop:approval:inline",
+        "issue 6, section 5",
+        "Approvals work for clients that keep the history themselves; what was run is not run again.",
+    ),
+    R(
+        "loop:approval:unknown",
+        "issue 6, Must show 7",
+        "An approval of an unknown, a foreign or an answered request is a 400 that names its place.",
+    ),
+    R(
+        "loop:approval:gone",
+        "issue 6, section 2",
+        "An approved call whose tool is not there any more is a failed item, and the model goes on.",
+    ),
 )
