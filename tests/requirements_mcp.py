@@ -132,4 +132,12 @@ MCP: tuple[Requirement, ...] = (
     R("web:refused", "hosted-tools A1", "An entry of `web_search` that cannot be read is a 400 that names the field."),
     R("web:page", "issue 6, section 7", "A page is opened as readable text, within bounds and the allowed domains."),
     R("web:guard", "faults B2 17", "No page is opened at an address that is not public; no packet leaves."),
+    R("mcp:response", "hosted-tools A2", "Lists and calls stand in a stream as in OpenAI's, and a fault ends none."),
+    R(
+        "mcp:response:approval",
+        "hosted-tools A2",
+        "An approved call runs straight at the start of the next response: over chains, restarts and echoed items.",
+    ),
+    R("mcp:response:choice", "hosted-tools A1", "`tool_choice` forces a server, or one tool of it."),
+    R("web:response", "hosted-tools A2", "A search stands in a stream as in OpenAI's, its action when it is done."),
 )
