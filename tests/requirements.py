@@ -34,6 +34,7 @@ from requirements_store import POSTGRESQL, SCALE, SHARED_STORES, SQLITE, STORE
 from requirements_talks import COMPACTION, CONVERSATIONS, WEBSOCKET
 from requirements_upkeep import UPKEEP
 from requirements_upstream import UPSTREAMS
+from requirements_vector_stores import VECTOR_STORES
 from requirements_wire import MACHINE, WIRE
 from support.requirement import Requirement
 
@@ -100,4 +101,6 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *LOOP,
     *MCP,
     *SEARCH,
+    *CORPUS_TOOLS,
+    *VECTOR_STORES,
 )

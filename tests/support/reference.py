@@ -30,6 +30,7 @@ END = "<!-- supported: end -->"
 HEADINGS: Mapping[str, str] = {
     "WIRE": "The wire",
     "CORPUS_TOOLS": "Tools over documents",
+    "VECTOR_STORES": "Vector stores",
     "MACHINE": "The event log",
     "PROMPT": "Prompts and tool calls",
     "LOCAL_ENGINE": "The local engine",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
 
 from starlette.routing import Match, Route
 
@@ -14,11 +13,13 @@ from antiphon.http.compaction import CompactionRoutes
 from antiphon.http.completions import CompletionsRoutes
 from antiphon.http.conversations import ConversationsRoutes
 from antiphon.http.cors import Origins
-from antiphon.http.exchange import ASGIScope, Bodies, ClientDisconnectedError, Exchange, Receive, Send
+from antiphon.http.exchange import ASGIScope, Bodies, ClientDisconnectedError, Exchange, Handler, Receive, Send
 from antiphon.http.files import FilesRoutes
 from antiphon.http.prefixes import PrefixRoutes
 from antiphon.http.responses import ResponsesRoutes
+from antiphon.http.stores import StoresRoutes
 from antiphon.http.telemetry import Telemetry
+from antiphon.http.vector_stores import VectorStoresRoutes
 from antiphon.http.vectors import VectorsRoutes
 from antiphon.http.websocket import WebSockets
 from antiphon.protocol.json import quoted
@@ -27,8 +28,6 @@ from antiphon.runtime.service import Service
 from antiphon.store.registers import Registers
 
 __all__ = ["Application", "create_app"]
-
-Handler = Callable[[Exchange], Awaitable[None]]
 
 OPEN_PATHS = frozenset({"/", "/health", "/ready"})
 """Paths that need no key: probes and whoever only looks what answers here have none (M43)."""
@@ -152,6 +151,8 @@ class Application:
             ("GET", "/files/{file_id}", files.retrieve),
             ("GET", "/files/{file_id}/content", files.content),
             ("DELETE", "/files/{file_id}", files.delete),
+            *VectorStoresRoutes(self._service).table(),
+            *StoresRoutes(self._service).table(),
             ("GET", "/models", self._models),
             ("GET", "/models/{model:path}", self._model),
         ]

@@ -20,6 +20,7 @@ __all__ = [
     "Bodies",
     "ClientDisconnectedError",
     "Exchange",
+    "Handler",
     "Receive",
     "Send",
     "common_headers",
@@ -209,6 +210,10 @@ class Exchange:
 
     def _too_large(self) -> PayloadTooLargeError:
         return PayloadTooLargeError(f"The request body is larger than {self._bodies.largest} bytes.")
+
+
+Handler = Callable[[Exchange], Awaitable[None]]
+"""What answers the requests of a route."""
 
 
 def common_headers(request_id: str, elapsed_ms: int) -> Headers:

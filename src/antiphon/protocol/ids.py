@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 
-__all__ = ["PREFIX_BY_ITEM_TYPE", "is_id", "item_prefix", "new_id"]
+__all__ = ["PREFIX_BY_ITEM_TYPE", "is_id", "item_prefix", "new_id", "new_listed_id"]
 
 _TIME_DIGITS = 12
 _RANDOM_BYTES = 16
@@ -57,6 +57,12 @@ PREFIX_BY_ITEM_TYPE: dict[str, str] = {
 def new_id(prefix: str) -> str:
     """A new id such as `resp_0199…`; the part after the prefix is 44 hexadecimal digits."""
     return f"{prefix}_{time.time_ns() // 1_000_000:012x}{secrets.token_hex(_RANDOM_BYTES)}"
+
+
+def new_listed_id(prefix: str) -> str:
+    """The same for what is listed by its id: it sorts by time to the quarter of a microsecond."""
+    milliseconds, rest = divmod(time.time_ns(), 1_000_000)
+    return f"{prefix}_{milliseconds:012x}{rest * 4096 // 1_000_000:03x}{secrets.token_hex(15)[:29]}"
 
 
 def is_id(prefix: str, value: str) -> bool:
