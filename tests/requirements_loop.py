@@ -138,4 +138,19 @@ LOOP: tuple[Requirement, ...] = (
         "issue 6, section 2",
         "An approved call whose tool is not there any more is a failed item, and the model goes on.",
     ),
+    R(
+        "loop:resume",
+        "architecture, half-made turn after a crash; law 4",
+        "Another server goes on with a loop from any write: the stream is the one that it would have been.",
+    ),
+    R(
+        "loop:resume:once",
+        "architecture, tool re-execution",
+        "What is done runs no second time; what may not run twice and had begun has failed, and the model is told.",
+    ),
+    R(
+        "loop:resume:end",
+        "issue 6, section 1",
+        "A loop that is ended by another server keeps in its items what its tools have given.",
+    ),
 )

@@ -64,6 +64,9 @@ class UnsteadyStore(MemoryStore):
     async def finish_response(self, *args: Any, **names: Any) -> Any:
         return await self._call("finish_response", lambda: MemoryStore.finish_response(self, *args, **names))
 
+    async def set_tool_runs(self, *args: Any, **names: Any) -> Any:
+        return await self._call("set_tool_runs", lambda: MemoryStore.set_tool_runs(self, *args, **names))
+
     async def get_response(self, *args: Any, **names: Any) -> Any:
         return await self._call("get_response", lambda: MemoryStore.get_response(self, *args, **names))
 
