@@ -173,6 +173,31 @@ def streams(api: openai.OpenAI, _servers: list[Server]) -> str:
     return f"{last.response.usage.output_tokens} tokens"
 
 
+def texts(api: openai.OpenAI, _servers: list[Server]) -> str:
+    """A text goes on whole and streamed, from text and from tokens, with log probabilities."""
+    asked: Any = {"model": "qwen", "prompt": "Once upon a time", "max_tokens": 6, "temperature": 0}
+    whole: Any = api.completions.create(**asked, logprobs=2)
+    text, used = whole.choices[0].text, whole.usage
+    assert len(whole.choices[0].logprobs.tokens) == used.completion_tokens == 6, whole
+    streamed = "".join(chunk.choices[0].text for chunk in api.completions.create(**asked, stream=True))
+    assert streamed == text != "", streamed
+    tokens: Any = api.completions.create(model="qwen", prompt=[5, 6, 7], max_tokens=2)
+    assert tokens.usage.prompt_tokens == 3, tokens
+    return f"{used.completion_tokens} tokens after {used.prompt_tokens}"
+
+
+def counts(api: openai.OpenAI, _servers: list[Server]) -> str:
+    """The tokens of a prompt that are counted before are those that are read."""
+    found: list[int] = []
+    for tools in ([], TOOLS):
+        asked: Any = {"model": "qwen", "input": "How are you? 😀", "instructions": "Be brief.", "tools": tools}
+        counted = api.responses.input_tokens.count(**asked).input_tokens
+        made: Any = api.responses.create(**asked, max_output_tokens=1)
+        assert counted == made.usage.input_tokens, (counted, made)
+        found.append(counted)
+    return f"{found} tokens without and with tools"
+
+
 def loss(api: openai.OpenAI, servers: list[Server]) -> str:
     """Chains go on when one of the servers is killed."""
     last = [ask(api, f"Begin {number}", max_output_tokens=8) for number in range(CHAINS)]
@@ -186,7 +211,15 @@ def loss(api: openai.OpenAI, servers: list[Server]) -> str:
 def main() -> int:
     """Print what was found; 1 where something does not hold."""
     failed = 0
-    findings: list[Callable[[openai.OpenAI, list[Server]], str]] = [streams, chains, calls, formats, loss]
+    findings: list[Callable[[openai.OpenAI, list[Server]], str]] = [
+        streams,
+        chains,
+        calls,
+        formats,
+        texts,
+        counts,
+        loss,
+    ]
     with client() as (api, servers):
         for finding in findings:
             try:
