@@ -68,4 +68,9 @@ HOSTED: tuple[Requirement, ...] = (
         "client-contract 4.4",
         "Hosted items that a client brings are told to every model, to an upstream with such tools as they are.",
     ),
+    R(
+        "hosted:include:get",
+        "B4, responses-api 1.1",
+        "Look-ups of responses, input items and conversations show results by their own include.",
+    ),
 )

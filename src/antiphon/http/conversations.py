@@ -1,11 +1,12 @@
 """The routes under `/v1/conversations`, and the same without `/v1` (responses-api 1.2).
 
-`include[]` is taken and has no effect: items are listed with all that is stored of them.
+`include[]` says what is shown of hosted items; all others are listed with all that is stored of them.
 """
 
 from __future__ import annotations
 
 from antiphon.http.exchange import Exchange
+from antiphon.http.include import read_include
 from antiphon.http.paging import list_object, read_page
 from antiphon.protocol.conversation import decode_create_conversation, decode_new_items, decode_new_metadata
 from antiphon.runtime.conversations import Conversations
@@ -49,14 +50,20 @@ class ConversationsRoutes:
         """`GET /conversations/{id}/items`: pages by item id; newest first unless `order=asc`."""
         page = read_page(exchange)
         bodies, has_more = await self._conversations().list_items(
-            exchange.scope, _id(exchange), newest_first=page.newest_first, after=page.after, limit=page.limit
+            exchange.scope,
+            _id(exchange),
+            newest_first=page.newest_first,
+            after=page.after,
+            limit=page.limit,
+            include=read_include(exchange),
         )
         await exchange.reply_json(list_object(bodies, has_more))
 
     async def retrieve_item(self, exchange: Exchange) -> None:
         """`GET /conversations/{id}/items/{item_id}`."""
         item_id = exchange.path_parameter("item_id")
-        await exchange.reply(await self._conversations().retrieve_item(exchange.scope, _id(exchange), item_id))
+        body = await self._conversations().retrieve_item(exchange.scope, _id(exchange), item_id, read_include(exchange))
+        await exchange.reply(body)
 
     async def delete_item(self, exchange: Exchange) -> None:
         """`DELETE /conversations/{id}/items/{item_id}`: the conversation, not the item."""

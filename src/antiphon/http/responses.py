@@ -6,6 +6,7 @@ from antiphon.errors import InvalidRequestError
 from antiphon.http.dialect import asked_dialect
 from antiphon.http.exchange import Exchange
 from antiphon.http.foreground import answer
+from antiphon.http.include import read_include
 from antiphon.http.paging import list_object, read_page
 from antiphon.http.stream import stream_replay
 from antiphon.runtime.idempotency import Earlier, Idempotency, idempotent
@@ -72,7 +73,7 @@ class ResponsesRoutes:
         if exchange.query("stream") in _TRUE:
             await self._replay(exchange, response_id)
             return
-        await exchange.reply(await self._service.retrieve(exchange.scope, response_id))
+        await exchange.reply(await self._service.retrieve(exchange.scope, response_id, read_include(exchange)))
 
     async def delete(self, exchange: Exchange) -> None:
         """`DELETE /responses/{id}`; with `chain=true` the whole chain that it belongs to (B22)."""
@@ -95,6 +96,7 @@ class ResponsesRoutes:
             newest_first=page.newest_first,
             after=page.after,
             limit=page.limit,
+            include=read_include(exchange),
         )
         await exchange.reply_json(list_object(bodies, has_more))
 

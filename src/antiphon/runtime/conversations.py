@@ -9,7 +9,7 @@ from __future__ import annotations
 import string
 import time
 from collections import OrderedDict
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 
 from msgspec import Struct
@@ -23,6 +23,7 @@ from antiphon.protocol.json import encode, loads, quoted
 from antiphon.protocol.request import CreateResponse
 from antiphon.runtime.codec import Codec
 from antiphon.runtime.history import Turn, convert, joined_turn, open_calls
+from antiphon.runtime.included import shown_item, shown_items
 from antiphon.runtime.inputs import answered_calls, resolve_items, stored_items
 from antiphon.runtime.paging import page_after
 from antiphon.runtime.titles import title
@@ -132,12 +133,19 @@ class Conversations:
         rows = stored_items(await resolve_items(self._store, scope, items, self._max_bytes, "items"))
         if not await self._store.add_conversation_items(scope, identity, rows):
             raise conversation_not_found(identity)
-        return [row.body for row in rows]
+        return shown_items(row.body for row in rows)
 
     async def list_items(
-        self, scope: Scope, identity: str, *, newest_first: bool, after: str | None, limit: int
+        self,
+        scope: Scope,
+        identity: str,
+        *,
+        newest_first: bool,
+        after: str | None,
+        limit: int,
+        include: Collection[str] = (),
     ) -> tuple[list[bytes], bool]:
-        """A page of the items of a conversation, and whether more follow.
+        """A page of the items of a conversation with what is included of them, and whether more follow.
 
         Raises:
             NotFoundError: there is none by that id in this scope.
@@ -146,10 +154,10 @@ class Conversations:
         ids = await self._item_ids(scope, identity)
         page, more = page_after(ids, newest_first=newest_first, after=after, limit=limit)
         bodies = await self._store.get_items(scope, page)
-        return [bodies[name] for name in page if name in bodies], more
+        return shown_items((bodies[name] for name in page if name in bodies), include), more
 
-    async def retrieve_item(self, scope: Scope, identity: str, item_id: str) -> bytes:
-        """The JSON of one item of a conversation.
+    async def retrieve_item(self, scope: Scope, identity: str, item_id: str, include: Collection[str] = ()) -> bytes:
+        """The JSON of one item of a conversation, with what is included of it.
 
         Raises:
             NotFoundError: there is no such conversation in this scope, or it has no such item.
@@ -158,7 +166,7 @@ class Conversations:
         bodies = await self._store.get_items(scope, [item_id]) if item_id in ids else {}
         if item_id not in bodies:
             raise _item_not_found(item_id)
-        return bodies[item_id]
+        return shown_item(bodies[item_id], include)
 
     async def delete_item(self, scope: Scope, identity: str, item_id: str) -> ConversationObject:
         """Take an item out of a conversation; the conversation.

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from antiphon.corpus.library import Library
 from antiphon.engines.registry import Registry
 from antiphon.errors import InvalidRequestError, NotFoundError, UnavailableError
 from antiphon.protocol.ids import is_id
-from antiphon.protocol.json import quoted
+from antiphon.protocol.json import loads, quoted
 from antiphon.protocol.response import TERMINAL_STATUSES, decode_response
 from antiphon.runtime.beside import Beside
+from antiphon.runtime.included import shown_items, with_included
 from antiphon.runtime.observer import Observer
 from antiphon.runtime.paging import page_after
 from antiphon.runtime.planner import require_store
@@ -136,14 +138,27 @@ class Service(Runs):
         if self.store is not None:
             await self.store.close()
 
-    async def retrieve(self, scope: Scope, response_id: str) -> bytes:
-        """The JSON of a response: as it stands if it runs, else as it ended.
+    async def retrieve(self, scope: Scope, response_id: str, include: Collection[str] = ()) -> bytes:
+        """The JSON of a response: as it stands if it runs, else as it ended, and what is included of its items.
 
         What a background response shows is what is durable of it.
 
         Raises:
             NotFoundError: there is none by that id in this scope.
         """
+        run = self.live_run(scope, response_id)
+        body = await self._retrieve(scope, response_id)
+
+        async def full(ids: Sequence[str]) -> Mapping[str, Any]:
+            hosted = run.plan.hosted if run is not None else None
+            if hosted is not None:
+                return hosted.full
+            found = await require_store(self.store).get_items(scope, ids)
+            return {name: loads(item) for name, item in found.items()}
+
+        return await with_included(body, include, full) if include else body
+
+    async def _retrieve(self, scope: Scope, response_id: str) -> bytes:
         store = require_store(self.store)
         run = self.live_run(scope, response_id)
         # Where others may write too, only the store knows whether a background response is still this server's.
@@ -227,7 +242,14 @@ class Service(Runs):
         return await self._replays.stored(scope, await self._row(require_store(self.store), scope, response_id), after)
 
     async def input_items(
-        self, scope: Scope, response_id: str, *, newest_first: bool, after: str | None, limit: int
+        self,
+        scope: Scope,
+        response_id: str,
+        *,
+        newest_first: bool,
+        after: str | None,
+        limit: int,
+        include: Collection[str] = (),
     ) -> tuple[list[bytes], bool]:
         """A page of the items that a response was made from, its history and its own input, and whether more follow.
 
@@ -242,7 +264,7 @@ class Service(Runs):
         ids = await store.input_item_ids(scope, response_id)
         page, more = page_after(ids, newest_first=newest_first, after=after, limit=limit)
         bodies = await store.get_items(scope, page)
-        return [bodies[identity] for identity in page if identity in bodies], more
+        return shown_items((bodies[identity] for identity in page if identity in bodies), include), more
 
     async def _cancel_here(self, run: Run) -> bytes | None:
         run.cancel()
