@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from antiphon.corpus.library import Library
 from antiphon.engines.base import Engine
 from antiphon.engines.registry import Registry
 from antiphon.errors import InvalidRequestError
@@ -22,6 +23,7 @@ from antiphon.runtime.observer import Observer
 from antiphon.settings import Settings
 from antiphon.store.base import Scope, Store
 from antiphon.tools.base import Provider, Session
+from antiphon.tools.corpus.provider import CorpusProvider
 from antiphon.tools.mcp.provider import McpProvider
 from antiphon.tools.prune import PruneProvider
 from antiphon.tools.web.provider import WebProvider
@@ -34,11 +36,15 @@ _OURS: Final = frozenset(CORPUS_TOOLS)
 """Types of tools that no upstream owns."""
 
 
-def providers(settings: Settings, store: Store | None, registry: Registry) -> list[Provider]:
-    """The providers of a server."""
+def providers(
+    settings: Settings, store: Store | None, registry: Registry, library: Library | None = None
+) -> list[Provider]:
+    """The providers of a server; `library` searches its documents, where it has a store."""
     del store, registry
     allow = settings.allow_outbound
     found: list[Provider] = [PruneProvider(), McpProvider(settings, allow), WebProvider(settings, allow)]
+    if library is not None:
+        found.append(CorpusProvider(library))
     return found
 
 

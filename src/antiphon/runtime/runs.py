@@ -68,7 +68,9 @@ class Runs:
         self.webhooks = Webhooks(settings, store, self.observer)
         self._history = History(store, self.codec) if store is not None else None
         self.corpora = Corpora(settings, registry, store, self.observer)
-        self.hosting = Hosting(providers(settings, store, registry) if tools is None else tools, self.observer)
+        if tools is None:
+            tools = providers(settings, store, registry, self.corpora.library)
+        self.hosting = Hosting(tools, self.observer)
         self.planner = Planner(
             settings,
             self.limits,
