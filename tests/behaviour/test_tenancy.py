@@ -8,7 +8,8 @@ and the owner's rows as they were.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -21,7 +22,8 @@ from antiphon.protocol.files import new_file_id
 from antiphon.protocol.ids import new_id
 from antiphon.runtime.keys import new_key
 from antiphon.runtime.limits import KeyRules
-from support.inprocess import InProcess, sse_events
+from antiphon.settings import Settings
+from support.inprocess import InProcess, inprocess_app, sse_events
 from support.sockets import ManualSocket, manual_socket
 
 WORDS = "the owner's words"
@@ -50,6 +52,9 @@ def referring(**fields: Any) -> dict[str, Any]:
 
 
 CONVERSATION, ITEM = "/conversations/{conversation_id}", "/conversations/{conversation_id}/items/{item_id}"
+VECTOR_STORE, STORE = "/vector_stores/{vector_store_id}", "/stores/{store_identifier}"
+STORE_FILE, BATCH = f"{VECTOR_STORE}/files/{{file_id}}", f"{VECTOR_STORE}/file_batches/{{batch_id}}"
+DOCUMENT = f"{STORE}/files/{{file_identifier:path}}"
 NEW_ITEMS = {"items": [{"role": "user", "content": "mine"}]}
 
 CASES: dict[tuple[str, str], list[Case]] = {
@@ -121,6 +126,70 @@ CASES: dict[tuple[str, str], list[Case]] = {
     ("GET", "/files/{file_id}"): [Case("/files/{id}", "file")],
     ("GET", "/files/{file_id}/content"): [Case("/files/{id}/content", "file")],
     ("DELETE", "/files/{file_id}"): [Case("/files/{id}", "file")],
+    ("POST", "/vector_stores"): [Case("/vector_stores", "file", {"file_ids": ["{id}"]})],
+    ("GET", VECTOR_STORE): [Case("/vector_stores/{id}", "vector_store")],
+    ("POST", VECTOR_STORE): [Case("/vector_stores/{id}", "vector_store", {"name": "mine"})],
+    ("DELETE", VECTOR_STORE): [Case("/vector_stores/{id}", "vector_store")],
+    ("POST", f"{VECTOR_STORE}/search"): [Case("/vector_stores/{id}/search", "vector_store", {"query": WORDS})],
+    ("POST", f"{VECTOR_STORE}/files"): [
+        Case("/vector_stores/{id}/files", "vector_store", {"file_id": "{own_file}"}),
+        Case("/vector_stores/{own_vector_store}/files", "file", {"file_id": "{id}"}),
+    ],
+    ("GET", f"{VECTOR_STORE}/files"): [
+        Case("/vector_stores/{id}/files", "vector_store"),
+        Case("/vector_stores/{id}/files?filter=completed&order=asc", "vector_store"),
+    ],
+    **{
+        (method, f"{STORE_FILE}{end}"): [
+            Case(f"/vector_stores/{{id}}/files/{{own_store_file}}{end}", "vector_store", body),
+            Case(f"/vector_stores/{{own_vector_store}}/files/{{id}}{end}", "store_file", body),
+        ]
+        for method, end, body in (
+            ("GET", "", None),
+            ("GET", "/content", None),
+            ("POST", "", {"attributes": {"mine": "yes"}}),
+            ("DELETE", "", None),
+        )
+    },
+    ("POST", f"{VECTOR_STORE}/file_batches"): [
+        Case("/vector_stores/{id}/file_batches", "vector_store", {"file_ids": ["{own_file}"]}),
+        Case("/vector_stores/{own_vector_store}/file_batches", "file", {"file_ids": ["{id}"]}),
+    ],
+    **{
+        (method, f"{BATCH}{end}"): [
+            Case(f"/vector_stores/{{id}}/file_batches/{{own_batch}}{end}", "vector_store"),
+            Case(f"/vector_stores/{{own_vector_store}}/file_batches/{{id}}{end}", "batch"),
+        ]
+        for method, end in (("GET", ""), ("POST", "/cancel"), ("GET", "/files"))
+    },
+    ("POST", "/stores"): [Case("/stores", "file", {"file_ids": ["{id}"]})],
+    ("GET", STORE): [Case("/stores/{id}", "vector_store")],
+    ("PUT", STORE): [Case("/stores/{id}", "vector_store", {"name": "mine"})],
+    ("DELETE", STORE): [Case("/stores/{id}", "vector_store")],
+    **{
+        ("POST", f"/stores/{what}"): [
+            Case(f"/stores/{what}", "vector_store", {"store_identifiers": ["{id}"], **body}),
+            Case(f"/stores/{what}", "vector_store", {"store_identifiers": ["{own_vector_store}", "{id}"], **body}),
+        ]
+        for what, body in (
+            ("search", {"query": WORDS}),
+            ("grep", {"pattern": WORDS}),
+            ("list-chunks", {}),
+            ("metadata-facets", {}),
+        )
+    },
+    ("POST", f"{STORE}/files"): [
+        Case("/stores/{id}/files", "vector_store", {"file_id": "{own_file}"}),
+        Case("/stores/{own_vector_store}/files", "file", {"file_id": "{id}"}),
+    ],
+    ("POST", f"{STORE}/files/list"): [Case("/stores/{id}/files/list", "vector_store", {})],
+    **{
+        (method, DOCUMENT): [
+            Case("/stores/{id}/files/{own_store_file}", "vector_store", body),
+            Case("/stores/{own_vector_store}/files/{id}", "store_file", body),
+        ]
+        for method, body in (("GET", None), ("PATCH", {"metadata": {"mine": "yes"}}), ("DELETE", None))
+    },
 }
 
 WITHOUT_ROWS = {
@@ -135,6 +204,8 @@ WITHOUT_ROWS = {
     ("POST", "/detokenize"): "the same",
     ("POST", "/files"): "a file is made of what is sent",
     ("GET", "/files"): "a list of the asker's own; test_files.py asks for another tenant's",
+    ("GET", "/vector_stores"): "a list of the asker's own; the test below asks for another tenant's",
+    ("GET", "/stores"): "the same",
     ("GET", "/"): "open",
     ("GET", "/health"): "open",
     ("GET", "/ready"): "open",
@@ -142,6 +213,14 @@ WITHOUT_ROWS = {
     ("GET", "/version"): "a number",
 }
 """The routes that lead to no tenant's row, and why."""
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[InProcess]:
+    """The application, which ingests nothing: what is in vector stores waits."""
+    settings = Settings(ingestion_workers=0, document_embedding="none")
+    async with inprocess_app(store=request.param, tmp_path=tmp_path, settings=settings) as app:
+        yield app
 
 
 class Tenant(Struct):
@@ -161,7 +240,7 @@ async def a_tenant(api: InProcess, name: str) -> Tenant:
     tenant = Tenant(api.client, headers, {}, {})
     tenant.ids = await rows(tenant)
     tenant.deleted = await rows(tenant)
-    for kind in ("response", "conversation", "file"):
+    for kind in ("response", "conversation", "vector_store", "file"):
         reply = await call(tenant, "DELETE", f"/{kind}s/{tenant.deleted[kind]}")
         assert reply.status_code == 200
     return tenant
@@ -175,11 +254,17 @@ async def rows(tenant: Tenant) -> dict[str, str]:
     listed = (await call(tenant, "GET", f"/conversations/{talk['id']}/items")).json()
     form = {"file": ("words.txt", WORDS.encode())}
     sent = await tenant.client.post("/files", files=form, data={"purpose": "batch"}, headers=tenant.headers)
+    again = await tenant.client.post("/files", files=form, data={"purpose": "batch"}, headers=tenant.headers)
+    within = {"store_file": again.json()["id"]}
+    within["vector_store"] = (await call(tenant, "POST", "/vector_stores", {"name": "words"})).json()["id"]
+    path = f"/vector_stores/{within['vector_store']}/file_batches"
+    within["batch"] = (await call(tenant, "POST", path, {"file_ids": [within["store_file"]]})).json()["id"]
     return {
         "response": made["id"],
         "conversation": talk["id"],
         "item": listed["data"][0]["id"],
         "file": sent.json()["id"],
+        **within,
     }
 
 
@@ -197,6 +282,7 @@ def filled(case: Case, identity: str, asker: Tenant, same_item: str) -> tuple[st
             ("{same_item}", same_item),
             ("{own_response}", asker.ids["response"]),
             ("{own_conversation}", asker.ids["conversation"]),
+            *((f"{{own_{kind}}}", asker.ids[kind]) for kind in ("file", "vector_store", "store_file", "batch")),
         ):
             text = text.replace(name, value)
         return text
@@ -218,6 +304,9 @@ MISSING: dict[str, Callable[[], str]] = {
     "conversation": lambda: new_id("conv"),
     "item": lambda: new_id("msg"),
     "file": new_file_id,
+    "vector_store": lambda: new_id("vs"),
+    "store_file": new_file_id,
+    "batch": lambda: new_id("vsfb"),
 }
 
 
@@ -230,6 +319,8 @@ async def snapshot(owner: Tenant) -> list[str]:
         f"/conversations/{owner.ids['conversation']}",
         f"/conversations/{owner.ids['conversation']}/items",
         f"/files/{owner.ids['file']}/content",
+        f"/vector_stores/{owner.ids['vector_store']}",
+        f"/vector_stores/{owner.ids['vector_store']}/files",
     ]
     replies = [await call(owner, "GET", path) for path in paths]
     assert [reply.status_code for reply in replies] == [200] * len(replies)
@@ -286,6 +377,18 @@ async def test_an_item_of_a_conversation_is_the_owners(api: InProcess, method: s
     path = f"/conversations/{owner.ids['conversation']}/items/{owner.ids['item']}"
     assert (await call(asker, method, path)).status_code == 404
     assert (await call(owner, method, path)).status_code == 200
+
+
+@pytest.mark.requirement("tenancy:foreign")
+async def test_lists_of_stores_are_the_askers_own(api: InProcess):
+    owner, asker = await a_tenant(api, "owner"), await a_tenant(api, "asker")
+    for path in ("/vector_stores", "/stores", "/stores?q=words"):
+        listed = (await call(asker, "GET", path)).json()["data"]
+        assert [each["id"] for each in listed] == [asker.ids["vector_store"]]
+    named = await call(asker, "POST", "/stores/search", {"store_identifiers": ["words"], "query": WORDS})
+    assert named.status_code == 200
+    assert {each["store_id"] for each in named.json()["data"]} <= {asker.ids["vector_store"]}
+    assert owner.ids["vector_store"] not in named.text
 
 
 @pytest.mark.requirement("tenancy:running")
