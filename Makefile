@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup serve test heavy explore resume through-upstreams check bench bench-gateway faults scale codex dialects forced schemas templates florence ray instructor cluster vllm node-packages docs lock clean
+.PHONY: setup serve test heavy explore resume through-upstreams check bench bench-gateway faults scale codex dialects forced schemas templates florence ray instructor cluster vllm mcp node-packages docs lock clean
 
 setup: $(STAMP)
 	@$(BIN)/antiphon models pull smollm2 --quiet-if-present
@@ -29,7 +29,7 @@ heavy: setup
 		tests/clients/test_real_forced.py tests/clients/test_real_libraries.py tests/clients/test_real_upstream.py \
 		tests/unit/prompt/test_dialect_splits.py tests/unit/test_bench_real.py \
 		tests/faults/test_driver_cuts.py tests/faults/test_driver_killed.py \
-		tests/faults/test_replica_routing.py $(ARGS)
+		tests/faults/test_loop_kills.py tests/faults/test_replica_routing.py $(ARGS)
 
 # Every property over more and other random examples than those of the gate (up to an hour; each run tries others).
 # ANTIPHON_MORE_EXAMPLES says how many times as many.
@@ -79,6 +79,11 @@ scale: setup
 codex: setup
 	npm ci --prefix tests/codex --no-audit --no-fund
 	$(BIN)/python -m tests.codex $(ARGS)
+
+# The MCP reference server over streamable HTTP, SSE and standard input and output (about 1 minute).
+mcp: setup
+	npm ci --prefix tests/everything --no-audit --no-fund --ignore-scripts
+	$(BIN)/python -m tests.everything $(ARGS)
 
 # 200 forced calls of each family of models on a random model, and docs/reference/dialects.md (about 20 minutes).
 dialects: setup
