@@ -95,8 +95,8 @@ class ToolSettings(Struct, frozen=True, kw_only=True):
     sandbox_python: Annotated[
         str | None, Doc(description="The Python that runs in bubblewrap; /usr/bin/python3 where it is there.")
     ] = None
-    sandbox_memory: Annotated[int, Doc(description="Most bytes of memory of one container.", ge=2**26)] = 1_073_741_824
-    sandbox_disk: Annotated[int, Doc(description="Most bytes of the files of one container.", ge=2**20)] = 268_435_456
+    sandbox_memory: Annotated[int, Doc(description="Most bytes of memory of one container.", ge=1024)] = 1_073_741_824
+    sandbox_disk: Annotated[int, Doc(description="Most bytes of the files of one container.", ge=1024)] = 268_435_456
     sandbox_processes: Annotated[int, Doc(description="Most processes of one container.", ge=4)] = 64
     sandbox_seconds: Annotated[
         float, Doc(description="Seconds that a cell of Python or a shell command may take.", gt=0)

@@ -186,7 +186,7 @@ class Cells:
                 file.write(data)
             said["images"].append(path)
             return
-        text = repr(value)
+        text = plain(repr(value))
         said["result"] = text if len(text) <= MOST_RESULT else f"{text[:MOST_RESULT]}... (cut)"
 
     def figures(self, said: dict[str, Any]) -> None:
@@ -210,7 +210,13 @@ def told(error: BaseException) -> str:
         text = "".join(traceback.format_exception(type(error), error, trace, limit=-20))
     except BaseException:  # noqa: BLE001 - an error may fail even in saying what it is
         text = type(error).__name__
+    text = plain(text)
     return text if len(text) <= MOST_RESULT else f"{text[: MOST_RESULT // 2]}\n...\n{text[-MOST_RESULT // 2 :]}"
+
+
+def plain(text: str) -> str:
+    """The text without what no UTF-8 can say."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def free_name() -> str:
@@ -286,6 +292,8 @@ def listing() -> list[list[Any]]:
             if entry.name.startswith(".") or entry.name == "__pycache__":
                 continue
             path = folder + entry.name
+            if path != plain(path):
+                continue
             if entry.is_dir(follow_symlinks=False):
                 if depth < MOST_DEPTH:
                     waiting.append((f"{path}/", depth + 1))
