@@ -22,6 +22,7 @@ HEAVY = [
     "behaviour/test_dialect_chains.py",
     "clients/test_real_forced.py",
     "faults/test_driver_killed.py",
+    "faults/test_loop_kills.py",
     "clients/test_real_libraries.py",
     "unit/prompt/test_dialect_splits.py",
     "unit/test_bench_real.py",

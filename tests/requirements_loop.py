@@ -153,4 +153,9 @@ LOOP: tuple[Requirement, ...] = (
         "issue 6, section 1",
         "A loop that is ended by another server keeps in its items what its tools have given.",
     ),
+    R(
+        "loop:killed",
+        "issue 6, Must show 8",
+        "After `kill -9` in the middle of a call the loop goes on: what only reads runs again, anything else does not.",
+    ),
 )
