@@ -27,6 +27,7 @@ from antiphon.http.lanes import CONTINUABLE, Lanes
 from antiphon.http.telemetry import Telemetry
 from antiphon.http.tickets import EXPIRED, STOPPED, Effect, Ended, Ticket
 from antiphon.http.turns import ConnectionTurns
+from antiphon.protocol.context import compactions
 from antiphon.protocol.ids import new_id
 from antiphon.protocol.items import CustomToolCall, FunctionCall, Item, RawItem
 from antiphon.protocol.request import CreateResponse, decode_create_response
@@ -251,7 +252,7 @@ def _request(ticket: Ticket) -> CreateResponse:
 
 
 def _steerable(request: CreateResponse) -> bool:
-    compacts = bool(request.context_management) or request.compaction_trigger
+    compacts = bool(compactions(request.context_management)) or request.compaction_trigger
     return request.generate and request.conversation is None and not compacts
 
 

@@ -14,7 +14,7 @@ from antiphon.prompt.pruning import pruned
 from antiphon.prompt.toolbox import origin_key
 from antiphon.protocol.json import encode
 
-__all__ = ["assemble", "renamed"]
+__all__ = ["assemble", "renamed", "untouched"]
 
 _IMAGES = frozenset({"image"})
 
@@ -27,12 +27,19 @@ def assemble(
     Turns of nothing but what an upstream ran are for engines that take these items, which `hosted` says. Results of
     tools that were pruned are told as such; where more can be, which `prunable` says, all are told with their ids.
     """
+    given = list(parts)
+    told = untouched(given, instructions, hosted=hosted)
+    return pruned(told, ids=prunable) if prunable or any(part.prunes for part in given) else told
+
+
+def untouched(
+    parts: Iterable[Conversation], instructions: str | None = None, *, hosted: bool = False
+) -> Sequence[ChatMessage]:
+    """The same with nothing pruned."""
     system: list[str] = [instructions] if instructions else []
     messages: list[Sequence[ChatMessage]] = []
     last = EMPTY
-    prunes = prunable
     for part in parts:
-        prunes = prunes or part.prunes
         system.extend(part.system)
         told = [*map(_told_output, part.messages)] if part.media - _IMAGES else part.messages
         if part.hosted and not hosted:
@@ -46,8 +53,7 @@ def assemble(
         messages.append(_as_items(end) if hosted and last.open_turn.hosted else end)
     if system:
         messages.insert(0, (ChatMessage("system", "\n\n".join(system)),))
-    told_all = Chained(messages)
-    return pruned(told_all, ids=prunable) if prunes else told_all
+    return Chained(messages)
 
 
 def _as_items(messages: Iterable[ChatMessage]) -> list[ChatMessage]:

@@ -161,7 +161,8 @@ class Prompt(Struct, frozen=True):
     chat template, before what follows from the effort, which is before `template_defaults`. `thinking_budget` are the
     tokens that thinking may take, -1 for as many as it likes and None for what the server says. `affinity` says which
     replica of the model it is best sent to. `hosted` is for the upstream that takes it.
-    `kept` says that the turn goes on without its client, and may be stored.
+    `kept` says that the turn goes on without its client, and may be stored. `edits` are the results of tools that were
+    truncated (B14); None where they may not be.
     """
 
     messages: Sequence[ChatMessage]
@@ -180,3 +181,4 @@ class Prompt(Struct, frozen=True):
     affinity: Affinity = NOWHERE
     hosted: Hosted = NOTHING_HOSTED
     kept: bool = False
+    edits: Sequence[Mapping[str, Any]] | None = None

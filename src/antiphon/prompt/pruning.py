@@ -102,7 +102,7 @@ def truncated(messages: Sequence[ChatMessage], excess: int) -> tuple[list[ChatMe
 
 
 def applied_edits(
-    messages: Sequence[ChatMessage], before: Cleared = NOTHING_CLEARED, cut: Sequence[dict[str, Any]] = ()
+    messages: Sequence[ChatMessage], before: Cleared = NOTHING_CLEARED, cut: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Any] | None:
     """What `context_management` of a response says that was edited in it; None where nothing was.
 
@@ -110,7 +110,7 @@ def applied_edits(
     this response. `cut` are the results that were truncated.
     """
     now = cleared(messages)
-    edits: list[dict[str, Any]] = []
+    edits: list[Mapping[str, Any]] = []
     if now.calls > before.calls:
         tokens = max(0, now.characters - before.characters) // TOKEN_CHARACTERS
         edits.append({"type": PRUNE_CONTEXT, "calls": now.calls - before.calls, "cleared_input_tokens": tokens})

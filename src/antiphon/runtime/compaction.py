@@ -32,7 +32,7 @@ from antiphon.prompt.compaction import (
 )
 from antiphon.prompt.messages import EMPTY, CompactedContext, Conversation, settle
 from antiphon.prompt.prompt import Affinity, ChatMessage, Prompt
-from antiphon.protocol.context import COMPACTION_TYPES
+from antiphon.protocol.context import COMPACTION_TYPES, compactions, prunes
 from antiphon.protocol.ids import new_id
 from antiphon.protocol.request import CreateResponse
 from antiphon.runtime.codec import MAX_PAYLOAD, Codec
@@ -178,7 +178,10 @@ class Compactor:
         told = _told(parts, context)
         prompt = msgspec.structs.replace(
             goal.prompt,
-            messages=renamed(assemble(told, goal.request.instructions), goal.prompt.toolbox.renames),
+            messages=renamed(
+                assemble(told, goal.request.instructions, prunable=prunes(goal.request.context_management)),
+                goal.prompt.toolbox.renames,
+            ),
             media=frozenset[str]().union(*(part.media for part in told)),
         )
         try:
@@ -244,13 +247,12 @@ def _held(output: Sequence[Any]) -> dict[str, Any] | None:
 
 def _threshold(request: CreateResponse, engine: Engine) -> int | None:
     """The most tokens that a prompt may have without a compaction; None where none is asked for."""
-    if not request.context_management:
+    asked = compactions(request.context_management)
+    if not asked:
         return None
     # A quarter is left for the answer where the client leaves the choice to the server.
     ours = engine.capabilities.context_length * 3 // 4
-    return min(
-        ours if entry.compact_threshold is None else entry.compact_threshold for entry in request.context_management
-    )
+    return min(ours if entry.compact_threshold is None else entry.compact_threshold for entry in asked)
 
 
 def _messages(parts: Sequence[Conversation]) -> list[ChatMessage]:

@@ -27,6 +27,7 @@ from antiphon.prompt.toolbox import Toolbox
 from antiphon.protocol.items import Message
 from antiphon.protocol.parts import OutputText, Refusal
 from antiphon.runtime.calls import Calls
+from antiphon.runtime.edits import applied
 from antiphon.runtime.hosted import Called
 from antiphon.runtime.journal import Journal
 from antiphon.runtime.keeper import Keeper, KeptCall
@@ -106,7 +107,18 @@ class Generation:
                 await self._summaries.close()
         if assembler.stopped is None:
             raise EngineError("The engine ended without saying why.")
+        edits = self._edits()
+        if edits is not None:
+            self._log.response.context_management = edits
         assembler.finish(int(time.time()))
+
+    def _edits(self) -> dict[str, Any] | None:
+        """What of its context was edited in this response (B14)."""
+        hosted, turn = self._plan.hosted, self._generated
+        if hosted is None or turn is None:
+            return None
+        items = items_of(hosted.in_full(self._log.items()))
+        return applied(self._plan.parts, items, turn.prompt.edits or ())
 
     def abandon(self) -> None:
         """The turn that was generated last will not be gone on with."""

@@ -15,7 +15,9 @@ from antiphon.prompt.choice import after_first_turn, resolve_choice
 from antiphon.prompt.looping import ANSWER_NOW, HOSTED_INSTRUCTIONS
 from antiphon.prompt.messages import Conversation, additions
 from antiphon.prompt.prompt import NOTHING_HOSTED, Hosted, Prompt, Sampling
+from antiphon.prompt.pruning import truncated
 from antiphon.prompt.toolbox import Toolbox, toolbox
+from antiphon.protocol.context import prunes
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.tools import AllowedTools, ToolChoice
 from antiphon.runtime.hosted import HostedTools
@@ -23,6 +25,12 @@ from antiphon.runtime.rules import LOGPROBS, check_choice, check_format, check_w
 
 __all__ = ["build_prompt", "prepare", "sampling_of"]
 
+
+ROOM_TOKENS = 256
+"""Tokens that are left for an answer where results of tools are truncated."""
+
+MOST_TRUNCATIONS = 4
+"""How often it is tried, since characters are only about tokens."""
 
 _CONTEXTS: Mapping[str, Mapping[str, Any]] = {
     "current_turn": {"preserve_thinking": False},
@@ -66,7 +74,9 @@ def build_prompt(
     instructions = request.instructions
     if hosted is not None and hosted.here and not instructions and not any(part.system for part in parts):
         instructions = HOSTED_INSTRUCTIONS
-    messages = renamed(assemble(parts, instructions, hosted=capabilities.hosted), box.renames)
+    prunable = prunes(request.context_management)
+    told = assemble(parts, instructions, hosted=capabilities.hosted, prunable=prunable)
+    messages = renamed(told, box.renames)
     if answer:
         messages = [*messages, ANSWER_NOW]
     check_word(form, messages)
@@ -87,6 +97,7 @@ def build_prompt(
         media=frozenset[str]().union(*(part.media for part in parts)),
         hosted=_hosted(request, box) if capabilities.hosted else NOTHING_HOSTED,
         kept=request.background and request.store,
+        edits=() if prunable else None,
     )
 
 
@@ -130,13 +141,18 @@ def sampling_of(request: CreateResponse) -> Sampling:
 async def prepare(engine: Engine, prompt: Prompt, truncation: str) -> PreparedTurn:
     """The counted turn; with `auto`, as few of the oldest messages as possible are dropped until it fits.
 
+    Where the context may be edited, the longest results of tools are truncated before (B14).
+
     Raises:
         ContextOverflowError: it does not fit, or not even its last message does.
         InvalidRequestError: the template refuses the conversation.
     """
     try:
         return await engine.prepare(prompt)
-    except ContextOverflowError:
+    except ContextOverflowError as error:
+        shorter = await _truncated(engine, prompt, error)
+        if shorter is not None:
+            return shorter
         if truncation != "auto":
             raise
     points = cut_points(prompt.messages)
@@ -156,3 +172,20 @@ async def prepare(engine: Engine, prompt: Prompt, truncation: str) -> PreparedTu
     if fitting is None:
         return await engine.prepare(prompt)
     return fitting
+
+
+async def _truncated(engine: Engine, prompt: Prompt, error: ContextOverflowError) -> PreparedTurn | None:
+    """The turn with results of tools truncated; None where they may not be, or where that is not enough."""
+    if prompt.edits is None:
+        return None
+    excess = 0
+    for _ in range(MOST_TRUNCATIONS):
+        excess += error.input_tokens - error.context_length + ROOM_TOKENS
+        messages, edits = truncated(prompt.messages, excess)
+        if not edits:
+            return None
+        try:
+            return await engine.prepare(msgspec.structs.replace(prompt, messages=messages, edits=edits))
+        except ContextOverflowError as again:
+            error = again
+    return None

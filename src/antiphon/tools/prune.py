@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
+from antiphon.protocol import context
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.tools import FunctionTool
 from antiphon.tools.base import HostedCall, HostedTool, Opened, Outcome, Provider, Session
@@ -70,4 +71,4 @@ class PruneProvider(Provider):
 
 def prunes(request: CreateResponse) -> bool:
     """Whether the model may prune what it sees."""
-    return any(entry.type == PRUNE_CONTEXT for entry in request.context_management)
+    return context.prunes(request.context_management)
