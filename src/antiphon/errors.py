@@ -210,8 +210,8 @@ class InternalError(APIError):
 class EngineError(InternalError):
     """The engine failed before or while it generated.
 
-    `refused` says that what the model runs in did not take the turn, so that nothing was generated: who waits for the
-    whole answer is told so with `http_status`.
+    `refused` says that what the model runs in did not take the turn, so that nothing was generated: a client that has
+    seen nothing of its answer is told so with `http_status`.
     """
 
     refused = False
