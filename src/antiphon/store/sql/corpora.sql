@@ -249,7 +249,8 @@ UPDATE store_files SET status = 'pending', owner = '', attempts = attempts - 1 W
 SELECT s.file_id, c.n & 16777215, c.heading, c.text, c.detail
 FROM vector_stores AS v
 JOIN json_each(:places) AS p
-JOIN store_files AS s ON s.store = v.n AND s.file_id = p.value ->> 0 AND s.status = 'completed'
+CROSS JOIN store_files AS s
+  ON s.store = v.n AND s.file_id = p.value ->> 0 AND s.status <> 'removed' AND s.status = 'completed'
 JOIN corpus_chunks AS c ON c.n = (s.n << 24) + (p.value ->> 1)
 WHERE v.tenant = :tenant AND v.id = :id AND v.gone = 0 AND (v.expires_at IS NULL OR v.expires_at > :now);
 
