@@ -59,4 +59,29 @@ INGEST: tuple[Requirement, ...] = (
     R("ingest:idle", "issue 6, section 3", "Nothing is asked of the store while nothing waits."),
     R("ingest:faults", "faults B2 11", "A store that is away is waited for; one file keeps no other back."),
     R("ingest:tenants", "faults B3 28", "What the background writes is each tenant's own."),
+    R(
+        "ingest:command",
+        "issue 6, section 3",
+        "`antiphon corpus add` brings folders in and is idempotent; `list`, `remove` and `search` tell what is there.",
+    ),
+    R(
+        "ingest:command:local",
+        "issue 6, section 3",
+        "Where no server runs, it works on the local store in a file itself.",
+    ),
+    R(
+        "ingest:command:server",
+        "issue 6, section 3",
+        "It works over a server's API; a store that one holds is left to it.",
+    ),
+    R(
+        "ingest:command:folder",
+        "issue 6, section 3",
+        "No link is followed; what is hidden, no document or too large is left out, and told with the reason.",
+    ),
+    R(
+        "ingest:command:again",
+        "issue 6, section 3",
+        "A run that was broken off is gone on with, and what failed is tried again only where that can help.",
+    ),
 )

@@ -9,6 +9,7 @@ import click
 from antiphon import __version__
 from antiphon.cli.ask import ask
 from antiphon.cli.chat import chat
+from antiphon.cli.corpus import corpus
 from antiphon.cli.db import db
 from antiphon.cli.deploy import deploy
 from antiphon.cli.doctor import doctor
@@ -63,6 +64,7 @@ cli.add_command(chat)
 cli.add_command(ask)
 cli.add_command(models)
 cli.add_command(doctor)
+cli.add_command(corpus)
 cli.add_command(keys)
 cli.add_command(tenants)
 cli.add_command(prompts)
