@@ -119,7 +119,7 @@ async def test_a_name_that_changes_its_address_gains_nothing(dialled: list[Any])
 @pytest.mark.parametrize("endpoint", ["http://127.0.0.2:PORT/post", "//127.0.0.2:PORT/post", "https://127.0.0.1:PORT/"])
 async def test_an_sse_server_leads_to_no_other(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # The library waits for ever for another word.
-    monkeypatch.setattr("antiphon.tools.mcp.link.CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr("antiphon.tools.mcp.link.CONNECT_SECONDS", 0.1)
     async with mcp_stub() as stub, receiver("127.0.0.2", stub.port) as other:
         told = endpoint.replace("PORT", str(stub.port))
 

@@ -81,7 +81,7 @@ async def test_a_program_that_goes_wrong_fails_its_call_and_is_begun_anew(
     monkeypatch.setattr("antiphon.tools.mcp.program.ENDING_SECONDS", 0.1)
     async with programs(mode) as open_tools:
         found = await open_tools()
-        for _ in range(2):
+        for _ in range(1 if mode == "hangs" else 2):
             async with asyncio.timeout(20):
                 done = await found.call("variables", "{}")
             assert (done["status"], done["error"]["type"], done["error"]["code"]) == (
