@@ -140,4 +140,9 @@ MCP: tuple[Requirement, ...] = (
     ),
     R("mcp:response:choice", "hosted-tools A1", "`tool_choice` forces a server, or one tool of it."),
     R("web:response", "hosted-tools A2", "A search stands in a stream as in OpenAI's, its action when it is done."),
+    R(
+        "mcp:guide",
+        "issue 6, section 5",
+        "The guide's configuration is read, its program runs, and its call is approved.",
+    ),
 )
