@@ -145,4 +145,10 @@ MCP: tuple[Requirement, ...] = (
         "issue 6, section 5",
         "The guide's configuration is read, its program runs, and its call is approved.",
     ),
+    R(
+        "mcp:defer",
+        "hosted-tools A1",
+        "With `defer_loading` the tools of a server wait for a search.",
+        deferred="they are told from the start, which gives the model the same tools and longer prompts",
+    ),
 )

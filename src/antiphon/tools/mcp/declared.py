@@ -87,7 +87,6 @@ class Entry(Struct, frozen=True):
     always: bool | None
     asked: ToolFilter | None
     trusted: ToolFilter | None
-    deferred: bool
 
     def __repr__(self) -> str:
         return f"Entry({self.label!r})"
@@ -128,7 +127,6 @@ def read_entry(tool: Mapping[str, Any], path: str) -> Entry:
         always=None if approval is None else approval != "never",
         asked=rules.always,
         trusted=rules.never,
-        deferred=given.defer_loading is True,
     )
 
 

@@ -175,8 +175,6 @@ class McpTool(HostedTool):
         self.function = FunctionTool(
             name=tool.name, parameters=tool.input_schema, strict=False, description=tool.description
         )
-        if entry.deferred:
-            self.function.defer_loading = True
         self.repeatable = tool.repeatable
         self.seconds = server.seconds + GRACE_SECONDS
         self._provider = provider
