@@ -73,4 +73,9 @@ HOSTED: tuple[Requirement, ...] = (
         "B4, responses-api 1.1",
         "Look-ups of responses, input items and conversations show results by their own include.",
     ),
+    R(
+        "hosted:citations",
+        "B15",
+        "Marks of citations leave the text, however it is split, and become annotations of known sources at their place.",
+    ),
 )

@@ -1,9 +1,9 @@
 """What an engine generates for one response, turn after turn, made into events.
 
-Deltas pass three stages: the router makes items of calls, and holds those that run here; after a crash, the suppressor
-holds back what was told before; the assembler makes the events, after the summaries of thinking where they are asked
-for. Between two turns the tools that run here are run, and at the budget of their calls the model is told once to
-answer (B5, B6).
+Deltas pass four stages: the router makes items of calls, and holds those that run here; marks of citations become
+annotations, where there is something to cite; after a crash, the suppressor holds back what was told before; the
+assembler makes the events, after the summaries of thinking where they are asked for. Between two turns the tools that
+run here are run, and at the budget of their calls the model is told once to answer (B5, B6).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 from antiphon.engines.base import PreparedTurn, Sampled
 from antiphon.errors import ContextOverflowError, EngineError
 from antiphon.machine.assembler import Assembler
+from antiphon.machine.citations import Citations
 from antiphon.machine.deltas import Delta, RawItemDelta, Routed, Stop, TokenUsage
 from antiphon.machine.log import EventLog
 from antiphon.machine.router import CallRouter
@@ -74,6 +75,7 @@ class Generation:
         self._came = False
         self._generated: PreparedTurn | None = None
         self._router: CallRouter | None = None
+        self._citations: Citations | None = None
         self._number = begun.rounds
         self._first_item = begun.first_item
         self._kept = kept
@@ -264,6 +266,8 @@ class Generation:
         plan = self._plan
         self._generated = turn
         self._router = turn.prompt.toolbox.router(parallel=turn.prompt.parallel_tool_calls)
+        sources = plan.hosted.session.sources if plan.hosted is not None else None
+        self._citations = Citations(sources) if sources else None
         if turn.constrained and turn.sampled.generated:
             # An engine starts a grammar anew with every call, so the turn is drawn again from its start.
             turn.sampled = Sampled()
@@ -283,6 +287,8 @@ class Generation:
 
     def _feed(self, deltas: Sequence[Delta]) -> bool:
         routed: Sequence[Routed] = deltas if self._router is None else self._router.feed(deltas)
+        if self._citations is not None:
+            routed = self._citations.feed(routed)
         if self._suppressor is not None:
             routed = self._suppressor.feed(routed)
         ended = (self._summaries or self._assembler).feed(routed)
