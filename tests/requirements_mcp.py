@@ -151,4 +151,15 @@ MCP: tuple[Requirement, ...] = (
         "With `defer_loading` the tools of a server wait for a search.",
         deferred="they are told from the start, which gives the model the same tools and longer prompts",
     ),
+    R(
+        "images:unavailable",
+        "issue 6, section 7",
+        "Where no upstream makes images, an `image_generation` call is a failed item with the reason.",
+    ),
+    R(
+        "computer:returned",
+        "issue 6, section 7",
+        "A call of the `computer` tool goes back to the client.",
+        deferred="the tool is passed to upstreams that have it; models that run here are not told of it",
+    ),
 )

@@ -258,3 +258,21 @@ async def test_without_an_engine_the_search_fails_and_the_response_goes_on(kind:
     call = of(response, "web_search_call")
     assert call["status"] == "failed"
     assert "--web-search" in call["error"]["message"]
+
+
+@requirement("images:unavailable")
+async def test_an_image_that_nobody_makes_is_a_failed_item() -> None:
+    async with inprocess_app() as api:
+        asked = '!CALL image_generation {"prompt":"a lyre"}\n!THEN\n!TEXT done'
+        events = await api.stream(asked, tools=[{"type": "image_generation"}])
+    told = [event["type"].removeprefix("response.") for event in events[2:6]]
+    assert told == [
+        "output_item.added",
+        "image_generation_call.in_progress",
+        "image_generation_call.generating",
+        "output_item.done",
+    ]
+    item = events[5]["item"]
+    assert (item["status"], item["result"], item["revised_prompt"]) == ("failed", None, "a lyre")
+    assert item["error"]["code"] == "image_generation_unavailable"
+    assert events[-1]["response"]["output"][-1]["content"][0]["text"] == "done"

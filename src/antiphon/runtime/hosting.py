@@ -24,6 +24,7 @@ from antiphon.settings import Settings
 from antiphon.store.base import Scope, Store
 from antiphon.tools.base import Provider, Session
 from antiphon.tools.corpus.provider import CorpusProvider
+from antiphon.tools.images import ImageProvider
 from antiphon.tools.mcp.provider import McpProvider
 from antiphon.tools.prune import PruneProvider
 from antiphon.tools.web.provider import WebProvider
@@ -42,7 +43,8 @@ def providers(
     """The providers of a server; `library` searches its documents, where it has a store."""
     del store, registry
     allow = settings.allow_outbound
-    found: list[Provider] = [PruneProvider(), McpProvider(settings, allow), WebProvider(settings, allow)]
+    found: list[Provider] = [PruneProvider(), ImageProvider()]
+    found += [McpProvider(settings, allow), WebProvider(settings, allow)]
     if library is not None:
         found.append(CorpusProvider(library))
     return found
