@@ -158,4 +158,33 @@ LOOP: tuple[Requirement, ...] = (
         "issue 6, Must show 8",
         "After `kill -9` in the middle of a call the loop goes on: what only reads runs again, anything else does not.",
     ),
+    R(
+        "loop:cancel",
+        "issue 6, section 1",
+        "Cancelling a response cancels the tool that runs; its item has not been completed, those before it stay.",
+    ),
+    R("loop:leave", "issue 6, section 1", "A client that leaves in the middle of a run stops the tool within it."),
+    R("loop:close", "issue 6, section 1", "A server that stops waits for no tool; its background loops go on later."),
+    R(
+        "loop:socket",
+        "hosted-search B18",
+        "A WebSocket continues from a loop that no store has, with all that was found.",
+    ),
+    R(
+        "loop:private",
+        "hosted-search B4",
+        "No look-up, listing or stream shows what is the server's own; what clients send back is the item that was kept.",
+    ),
+    R("loop:count", "responses-api 1.1", "Input tokens are counted with the functions of hosted tools."),
+    R(
+        "loop:upstream",
+        "issue 6, section 1",
+        "Hosted tools run here for models elsewhere too, but for those that an upstream with the same API has itself.",
+    ),
+    R(
+        "loop:chat",
+        "hosted-search B27",
+        "Chat completions run hosted tools too.",
+        deferred="The chat-completions mirror of hosted tools is not built; Responses has them.",
+    ),
 )
