@@ -11,6 +11,7 @@ from antiphon.errors import APIError, InternalError, MethodNotAllowedError, NotF
 from antiphon.http.auth import Authenticator
 from antiphon.http.compaction import CompactionRoutes
 from antiphon.http.completions import CompletionsRoutes
+from antiphon.http.containers import ContainersRoutes
 from antiphon.http.conversations import ConversationsRoutes
 from antiphon.http.cors import Origins
 from antiphon.http.exchange import ASGIScope, Bodies, ClientDisconnectedError, Exchange, Handler, Receive, Send
@@ -151,6 +152,7 @@ class Application:
             ("GET", "/files/{file_id}", files.retrieve),
             ("GET", "/files/{file_id}/content", files.content),
             ("DELETE", "/files/{file_id}", files.delete),
+            *ContainersRoutes(self._service).table(),
             *VectorStoresRoutes(self._service).table(),
             *StoresRoutes(self._service).table(),
             ("GET", "/models", self._models),

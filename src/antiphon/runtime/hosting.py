@@ -23,6 +23,8 @@ from antiphon.runtime.observer import Observer
 from antiphon.settings import Settings
 from antiphon.store.base import Scope, Store
 from antiphon.tools.base import Provider, Session
+from antiphon.tools.code.containers import Containers
+from antiphon.tools.code.provider import CodeProvider
 from antiphon.tools.corpus.provider import CorpusProvider
 from antiphon.tools.images import ImageProvider
 from antiphon.tools.mcp.provider import McpProvider
@@ -38,15 +40,21 @@ _OURS: Final = frozenset(CORPUS_TOOLS)
 
 
 def providers(
-    settings: Settings, store: Store | None, registry: Registry, library: Library | None = None
+    settings: Settings,
+    store: Store | None,
+    registry: Registry,
+    library: Library | None = None,
+    containers: Containers | None = None,
 ) -> list[Provider]:
-    """The providers of a server; `library` searches its documents, where it has a store."""
+    """The providers of a server; `library` searches its documents, where it has a store, `containers` run code."""
     del store, registry
     allow = settings.allow_outbound
     found: list[Provider] = [PruneProvider(), ImageProvider()]
     found += [McpProvider(settings, allow), WebProvider(settings, allow)]
     if library is not None:
         found.append(CorpusProvider(library))
+    if containers is not None:
+        found.append(CodeProvider(containers))
     return found
 
 

@@ -23,6 +23,7 @@ from antiphon.runtime.bells import Bells
 from antiphon.runtime.codec import Codec
 from antiphon.runtime.conversations import Conversations, conversation_id
 from antiphon.runtime.corpora import Corpora
+from antiphon.runtime.files import Files
 from antiphon.runtime.history import History, Turn
 from antiphon.runtime.hosting import Hosting, providers
 from antiphon.runtime.limits import KeyLimits
@@ -39,6 +40,7 @@ from antiphon.runtime.webhooks import Webhooks
 from antiphon.settings import Settings
 from antiphon.store.base import IdempotencyRecord, Scope, Store
 from antiphon.tools.base import Provider
+from antiphon.tools.code.containers import Containers
 
 __all__ = ["Runs"]
 
@@ -68,8 +70,10 @@ class Runs:
         self.webhooks = Webhooks(settings, store, self.observer)
         self._history = History(store, self.codec) if store is not None else None
         self.corpora = Corpora(settings, registry, store, self.observer)
+        read_file = Files(store, settings).content if store is not None else None
+        self.containers = Containers(settings, read_file)
         if tools is None:
-            tools = providers(settings, store, registry, self.corpora.library)
+            tools = providers(settings, store, registry, self.corpora.library, self.containers)
         self.hosting = Hosting(tools, self.observer)
         self.planner = Planner(
             settings,

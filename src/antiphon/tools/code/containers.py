@@ -77,6 +77,7 @@ class Containers:
         self._of: dict[str, dict[str, Container]] = {}
         self._running = Running(settings, self.sandboxes, self._all)
         self._sweeper: asyncio.Task[None] | None = None
+        self._ensuring = asyncio.Lock()
 
     async def create(self, scope: Scope, asked: CreateContainer) -> Container:
         """A new container with the uploaded files that are named.
@@ -97,10 +98,12 @@ class Containers:
             NotFoundError: a file of it is not there.
             InvalidRequestError: there is no room for one more container, or for the files.
         """
-        found = self.find(scope, container_id)
-        if found is not None:
-            return found
-        return await self._create(scope, name, file_ids, memory_limit, container_id=container_id, auto=True)
+        # Calls of one turn run side by side, and all of them are the first.
+        async with self._ensuring:
+            found = self.find(scope, container_id)
+            if found is not None:
+                return found
+            return await self._create(scope, name, file_ids, memory_limit, container_id=container_id, auto=True)
 
     def find(self, scope: Scope, container_id: object) -> Container | None:
         """A container that runs, by its id; None for any other."""
@@ -142,7 +145,7 @@ class Containers:
 
     def list(self, scope: Scope) -> Sequence[Container]:
         """The containers of a tenant, oldest first."""
-        found = sorted(self._of.get(scope.tenant, {}).values(), key=lambda container: container.id)
+        found = [*self._of.get(scope.tenant, {}).values()]
         for container in found:
             self._check(container)
         return found
