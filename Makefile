@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup serve test heavy explore resume through-upstreams check bench bench-gateway faults scale codex dialects forced schemas templates florence ray instructor cluster vllm mcp node-packages docs lock clean
+.PHONY: setup serve test heavy explore resume through-upstreams check bench bench-search bench-gateway faults scale codex dialects forced schemas templates florence ray instructor cluster vllm mcp node-packages docs lock clean
 
 setup: $(STAMP)
 	@$(BIN)/antiphon models pull smollm2 --quiet-if-present
@@ -50,6 +50,11 @@ resume: setup
 
 bench: setup
 	$(BIN)/python -m tests.bench $(ARGS)
+
+# The search in documents, how good and how fast (about 8 minutes); ARGS="--cranfield DIR" for the collection of that name.
+bench-search: setup
+	@$(BIN)/antiphon models pull all-minilm-l6-v2 --quiet-if-present
+	$(BIN)/python -m tests.bench.search $(ARGS)
 
 # The server in front of a dummy upstream, beside codex-relay and the floor of a Python server (about 4 minutes).
 bench-gateway: setup $(VENV)/relay/.installed

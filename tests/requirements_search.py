@@ -59,6 +59,11 @@ SEARCH: tuple[Requirement, ...] = (
         "issue 6, part 3",
         "Words and vectors are ranked together by reciprocal rank fusion, by weights.",
     ),
+    R(
+        "search:quality",
+        "issue 6, must show 2",
+        "Words find what they are to find in a collection of our own; `make bench-search` measures the rest.",
+    ),
     R("search:several", "hosted-tools A3", "Several questions and several vector stores are searched together."),
     R(
         "search:results",

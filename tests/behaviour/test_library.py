@@ -14,6 +14,7 @@ from antiphon.corpus.library import Facet, Found, Ranking, chunk_id
 from antiphon.errors import EngineUnavailableError, InvalidRequestError, NotFoundError
 from support.corpora import ROOM, new_store
 from support.library import Meanings, Shelved
+from support.questions import PASSAGES, QUESTIONS, ndcg
 from support.stores import OURS, THEIRS
 
 requirement = pytest.mark.requirement
@@ -77,6 +78,31 @@ async def test_the_weights_say_what_counts():
     assert set(ids(by_meaning)[:2]) == {"a:0", "c:0"}
     with pytest.raises(InvalidRequestError):
         await search(shelved, "kitten", ranking=Ranking(text_weight=0, vector_weight=0))
+
+
+@requirement("search:hybrid")
+async def test_a_question_in_other_words_than_its_answer_is_answered_by_meaning():
+    shelved = Shelved(Meanings("red", "blue"))
+    await shelved.make()
+    await shelved.put("near", "red red red")
+    await shelved.put("words", "alpha alpha alpha blue")
+    # One of four words stands in a chunk that means something else.
+    assert ids(await search(shelved, "red alpha beta gamma"))[0] == "near:0"
+    assert ids(await search(shelved, "alpha blue"))[0] == "words:0"
+
+
+@requirement("search:quality")
+async def test_words_find_what_they_are_to_find():
+    shelved = Shelved(None)
+    await shelved.make()
+    for name, passage in PASSAGES.items():
+        await shelved.put(name, passage)
+    rows = await shelved.stores()
+    gains: list[float] = []
+    for question, good in QUESTIONS:
+        found = await shelved.library.search(OURS, rows, [question], most=10)
+        gains.append(ndcg([chunk.file.file_id for chunk in found.chunks], good))
+    assert sum(gains) / len(gains) > 0.59
 
 
 @requirement("search:several")

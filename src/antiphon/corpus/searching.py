@@ -15,7 +15,7 @@ from antiphon.corpus.ranking import best_for_any, fused, told_apart
 from antiphon.corpus.shelf import Shelf
 from antiphon.corpus.upstreams import Reranker
 from antiphon.corpus.vectors import VectorSearch
-from antiphon.corpus.words import words
+from antiphon.corpus.words import share, words
 from antiphon.errors import EngineError, EngineUnavailableError
 from antiphon.store.base import Scope
 from antiphon.store.corpora import CorpusStore
@@ -28,6 +28,7 @@ OVERFETCH: Final = 5
 _LEAST_DEPTH: Final = 50
 _MOST_LEFT_OUT: Final = 1_000
 _RERANKED: Final = 50
+_LOOKED_AT: Final = 5
 _QUESTION_SECONDS: Final = 10.0
 """How long a search waits for the vectors of its questions: a model may have to be loaded first, or be fetched."""
 
@@ -88,11 +89,12 @@ class Searching:
         by_words = near is None or text_weight > 0
         none: list[list[Place]] = [[] for _ in search.questions]
         named = await self._named(scope, search) if by_words else none
+        telling = await self._telling(scope, search, named) if near is not None else [1.0 for _ in named]
         if by_words and self._store.text_fault:
             notes.append(self._store.text_fault)
         scores = [
-            fused([(text_weight if near is not None else 1.0, by_word), (vector_weight, by_vector)])
-            for by_word, by_vector in zip(named, near or none, strict=True)
+            fused([(text_weight * much if near is not None else 1.0, by_word), (vector_weight, by_vector)])
+            for by_word, by_vector, much in zip(named, near or none, telling, strict=True)
         ]
         ranked = [
             (place, score)
@@ -143,6 +145,20 @@ class Searching:
                 some = await self._store.search_text(scope, shelf.store.id, asked, search.depth, few)
                 hits += [(hit.score, (at, hit.file_id, hit.index)) for hit in some]
             found.append(_ranked(hits, search.depth))
+        return found
+
+    async def _telling(self, scope: Scope, search: Search, named: Sequence[Sequence[Place]]) -> list[float]:
+        """For each question how much its words say: the greatest part of them that one of the first chunks holds.
+
+        Of a question in other words than those of its answer, some word stands in some chunk all the same, and the
+        first of these must not count like the chunk that is nearest by meaning.
+        """
+        found: list[float] = []
+        for question, places in zip(search.questions, named, strict=True):
+            chunks = await self._chunks(scope, search, places[:_LOOKED_AT])
+            asked = words(question)
+            held = [share(asked, embedded_text(chunk.heading, chunk.text)) for chunk in chunks.values()]
+            found.append(max(held, default=0.0))
         return found
 
     async def _read(

@@ -1,16 +1,19 @@
-"""The words of a question that a text index is asked for: without those that stand in every text."""
+"""The words of a question: those that a text index is asked for, and how many of them a text holds. Pure."""
 
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["MOST_WORDS", "words"]
+__all__ = ["MOST_WORDS", "share", "words"]
 
 MOST_WORDS: Final = 64
 """Words that a store takes (`CorpusStore.search_text`)."""
 
 _LONGEST: Final = 64
+_LEAST_STEM: Final = 3
+_ENDINGS: Final = ("ations", "ation", "ings", "ing", "edly", "ed", "ies", "es", "ly", "s", "e", "y")
 _MOST_LETTERS: Final = 32_768
 
 _LIST: Final = """
@@ -33,6 +36,21 @@ def words(text: str) -> list[str]:
     found = dict.fromkeys(_split(unicodedata.normalize("NFC", text[:_MOST_LETTERS]).lower()))
     telling = [word for word in found if word not in _STOP]
     return (telling or list(found))[:MOST_WORDS]
+
+
+def share(asked: Sequence[str], text: str) -> float:
+    """Which part of some words a text holds, in whatever form: from 0 to 1."""
+    wanted = {_stem(word) for word in asked}
+    there = {_stem(word) for word in _split(unicodedata.normalize("NFC", text[:_MOST_LETTERS]).lower())}
+    return len(wanted & there) / len(wanted) if wanted else 0.0
+
+
+def _stem(word: str) -> str:
+    """A word without its ending: rough, and meant for comparing words with each other only."""
+    for ending in _ENDINGS:
+        if len(word) - len(ending) >= _LEAST_STEM and word.endswith(ending):
+            return word[: -len(ending)]
+    return word
 
 
 def _split(text: str) -> list[str]:

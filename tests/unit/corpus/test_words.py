@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.corpus.words import MOST_WORDS, words
+from antiphon.corpus.words import MOST_WORDS, share, words
 
 requirement = pytest.mark.requirement
 
@@ -43,3 +43,20 @@ def test_no_word_holds_anything_that_a_text_index_takes_for_more_than_a_word(tex
     for word in words(text):
         assert word
         assert all(letter.isalnum() for letter in word)
+
+
+@requirement("search:words")
+@pytest.mark.parametrize(
+    ("asked", "text", "expected"),
+    [
+        (["wing", "layer"], "The layers of a WING.", 1.0),
+        (["wing", "layer"], "wings", 0.5),
+        (["e7", "kx"], "error E7", 0.5),
+        (["plane"], "plate", 0.0),
+        (["heating", "heated"], "heat", 1.0),
+        ([], "heat", 0.0),
+        (["heat"], "", 0.0),
+    ],
+)
+def test_how_many_of_some_words_a_text_holds(asked: list[str], text: str, expected: float):
+    assert share(asked, text) == expected

@@ -1,0 +1,263 @@
+"""`python -m tests.bench.search`: how good and how fast the search in documents is, over SQLite and the real model.
+
+Quality is measured on the Cranfield collection, of which `--cranfield` names the folder (`cran.all.1400.xml`,
+`cran.qry.xml`, `cranqrel.trec.txt`), and on the questions of our own tests: nDCG@10 and recall@100 of words alone, of
+vectors alone and of both. The embedding model is the catalogue's, in the data directory (`antiphon models pull
+all-minilm-l6-v2`). What is not there is skipped, and said to be. `--chunks` is how many synthetic vectors are searched.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from xml.sax.saxutils import unescape
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.bench.report import Figure, table
+
+from antiphon.corpus.embedding import TextEmbedder, embedded_text
+from antiphon.corpus.librarian import Librarian
+from antiphon.corpus.library import Ranking
+from antiphon.corpus.localmodel import OwnEmbedder, catalogue_model
+from antiphon.engines.catalog import EMBEDDING_MODEL, locate
+from antiphon.settings import Settings, load_settings
+from antiphon.store.corpora import CorpusLimits, NewChunk
+from antiphon.store.rows import StoreLimits
+from antiphon.store.sqlite import SQLiteStore
+from support.corpora import claimed, new_file, new_store, upload
+from support.questions import PASSAGES, QUESTIONS, ndcg, recall
+from support.stores import OURS
+
+ROOM = CorpusLimits(most_stores=10, most_files=100_000)
+WIDTH = 384
+CHUNKS_A_FILE = 1_000
+SEARCHES = 200
+BATCH = 64
+METHODS = {
+    "words": Ranking(vector_weight=0.0),
+    "vectors": Ranking(text_weight=0.0),
+    "both": Ranking(),
+}
+AIMS = {"words": 0.386, "vectors": 0.393, "both": 0.425}
+"""What nDCG@10 on Cranfield is to be (local-engine 6)."""
+
+OWN_AIMS = {"words": 0.59, "vectors": 0.88, "both": 0.9}
+"""What it is to be on the questions of our own tests."""
+
+Documents = dict[str, tuple[str, str]]
+Questions = Sequence[tuple[str, dict[str, int]]]
+
+
+def main() -> int:
+    """Measure; the exit code is 1 where an aim is missed."""
+    parser = argparse.ArgumentParser(prog="tests.bench.search", description=__doc__)
+    parser.add_argument("--cranfield", type=Path, help="folder of the Cranfield collection")
+    parser.add_argument("--chunks", type=int, default=100_000, help="synthetic vectors that are searched; 0 for none")
+    parser.add_argument("--data-dir", help="where the embedding model is")
+    arguments = parser.parse_args()
+    settings = load_settings({"data_dir": arguments.data_dir} if arguments.data_dir else None)
+    figures = asyncio.run(_measured(settings, arguments.cranfield, arguments.chunks))
+    print("\n" + table(figures))
+    return 1 if any(figure.met is False for figure in figures) else 0
+
+
+async def _measured(settings: Settings, cranfield: Path | None, chunks: int) -> list[Figure]:
+    figures: list[Figure] = []
+    if locate(settings.data_path, EMBEDDING_MODEL) is None:
+        print(f"Skipped: quality. There is no {EMBEDDING_MODEL}: antiphon models pull {EMBEDDING_MODEL}.")
+    else:
+        figures += await _quality(settings, "our own", PASSAGES, QUESTIONS, OWN_AIMS)
+        if cranfield is None:
+            print("Skipped: Cranfield. Name its folder with --cranfield.")
+        else:
+            figures += await _quality(settings, "Cranfield", *read_cranfield(cranfield), AIMS)
+    if chunks:
+        figures += await _large(settings, chunks)
+    return figures
+
+
+def read_cranfield(folder: Path) -> tuple[Documents, Questions]:
+    """The abstracts, and the questions with what is relevant to each.
+
+    The judgements count the questions in the order of the file, whatever number they have there, and what is judged
+    at all with more than nothing is relevant.
+    """
+    text = (folder / "cran.all.1400.xml").read_text()
+    documents = {
+        _field(each, "docno"): (_field(each, "title"), _body(each))
+        for each in re.findall(r"<doc>(.*?)</doc>", text, re.S)
+    }
+    tops = re.findall(r"<top>(.*?)</top>", (folder / "cran.qry.xml").read_text(), re.S)
+    good: list[dict[str, int]] = [{} for _ in tops]
+    for line in (folder / "cranqrel.trec.txt").read_text().splitlines():
+        question, _, document, value = line.split()
+        if int(value) > 0 and document in documents:
+            good[int(question) - 1][document] = 1
+    return documents, [(_field(top, "title"), each) for top, each in zip(tops, good, strict=True) if each]
+
+
+def _field(text: str, name: str) -> str:
+    found = re.search(rf"<{name}>(.*?)</{name}>", text, re.S)
+    return "" if found is None else " ".join(unescape(found.group(1)).split())
+
+
+def _body(text: str) -> str:
+    """The text of an abstract, which begins with its title."""
+    return _field(text, "text")
+
+
+async def _quality(
+    settings: Settings, title: str, documents: Documents, questions: Questions, aims: dict[str, float]
+) -> list[Figure]:
+    embedder = OwnEmbedder(EMBEDDING_MODEL, catalogue_model(settings))
+    figures: list[Figure] = []
+    with tempfile.TemporaryDirectory() as folder:
+        store = SQLiteStore(Path(folder) / "a.db", StoreLimits())
+        await store.open()
+        library = Librarian(store, embedder, settings)
+        try:
+            await embedder.embed(["begin"])
+            began = time.perf_counter()
+            await _fill(store, embedder, documents)
+            spent = time.perf_counter() - began
+            figures.append(_figure(f"{title}: indexing", len(documents) / spent, "chunks/s"))
+            rows = await library.stores(OURS, ["vs-1"])
+            for method, ranking in METHODS.items():
+                gains, parts, times = [], [], []
+                for question, good in questions:
+                    start = time.perf_counter()
+                    found = await library.search(OURS, rows, [question], most=100, ranking=ranking)
+                    times.append(time.perf_counter() - start)
+                    if found.note and method != "words":
+                        raise SystemExit(f"the search did without something: {found.note}")
+                    names = [chunk.file.file_id.removeprefix("file-") for chunk in found.chunks]
+                    gains.append(ndcg(names, good))
+                    parts.append(recall(names, good))
+                aim = aims.get(method)
+                figures += [
+                    _figure(f"{title}: {method}, nDCG@10", float(np.mean(gains)), "", digits=4, aim=aim),
+                    _figure(f"{title}: {method}, recall@100", float(np.mean(parts)), "", digits=3),
+                    _figure(f"{title}: {method}, a search, median", _part(times, 50), "ms", more=False, digits=1),
+                ]
+        finally:
+            await library.close()
+            await embedder.close()
+            await store.close()
+    return figures
+
+
+async def _fill(store: SQLiteStore, embedder: OwnEmbedder, documents: Documents) -> None:
+    """Put each document into the vector store, as a file of one chunk."""
+    await store.create_vector_store(OURS, new_store(), ROOM)
+    names = list(documents)
+    for start in range(0, len(names), BATCH):
+        some = names[start : start + BATCH]
+        vectors = await embedder.embed([embedded_text(*documents[name]) for name in some])
+        for name, vector in zip(some, vectors, strict=True):
+            heading, text = documents[name]
+            await _put(store, f"file-{name}", [NewChunk(0, heading, text, b"{}", vector)])
+
+
+async def _put(store: SQLiteStore, file_id: str, chunks: Sequence[NewChunk]) -> None:
+    await upload(store, file_id)
+    assert await store.add_store_files(OURS, "vs-1", [new_file(file_id)], ROOM) == []
+    ingestion = await claimed(store)
+    assert await store.add_chunks(ingestion, chunks)
+    assert await store.finish_ingestion(ingestion, None)
+
+
+class _Synthetic(TextEmbedder):
+    """Random vectors."""
+
+    name = "synthetic"
+
+    def __init__(self) -> None:
+        self._random = np.random.default_rng(7)
+
+    def rows(self, count: int) -> np.ndarray:
+        """So many rows of length 1."""
+        rows = self._random.standard_normal((count, WIDTH), np.float32)
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+    async def embed(self, texts: Sequence[str]) -> Sequence[bytes]:
+        return [row.tobytes() for row in self.rows(len(texts))]
+
+    async def close(self) -> None:
+        """Nothing to free."""
+
+
+async def _large(settings: Settings, chunks: int) -> list[Figure]:
+    """Search in a store with many chunks: synthetic vectors, and words of a made-up language by their frequency."""
+    embedder = _Synthetic()
+    random = np.random.default_rng(3)
+    words = [f"word{number}" for number in range(20_000)]
+    figures: list[Figure] = []
+    with tempfile.TemporaryDirectory() as folder:
+        store = SQLiteStore(Path(folder) / "a.db", StoreLimits())
+        await store.open()
+        await store.create_vector_store(OURS, new_store(), ROOM)
+        began = time.perf_counter()
+        for start in range(0, chunks, CHUNKS_A_FILE):
+            drawn = np.minimum(random.zipf(1.3, (CHUNKS_A_FILE, 40)), len(words)) - 1
+            rows = embedder.rows(CHUNKS_A_FILE)
+            new = [
+                NewChunk(at, "", " ".join(words[each] for each in drawn[at]), b"{}", rows[at].tobytes())
+                for at in range(CHUNKS_A_FILE)
+            ]
+            await _put(store, f"file-{start // CHUNKS_A_FILE:04}", new)
+        figures.append(_figure(f"{chunks:,} chunks: kept", chunks / (time.perf_counter() - began), "chunks/s"))
+        before = _resident()
+        library = Librarian(store, embedder, settings)
+        rows = await library.stores(OURS, ["vs-1"])
+        start = time.perf_counter()
+        await library.search(OURS, rows, ["word5 word700"], most=10)
+        figures.append(
+            _figure(f"{chunks:,} chunks: first search", time.perf_counter() - start, "s", more=False, digits=2)
+        )
+        for title, ranking in METHODS.items():
+            times = []
+            for _ in range(SEARCHES):
+                question = " ".join(words[each] for each in random.integers(20, 3_000, 6))
+                start = time.perf_counter()
+                await library.search(OURS, rows, [question], most=10, ranking=ranking)
+                times.append(time.perf_counter() - start)
+            aim = 150.0 if title == "both" and chunks == 100_000 else None
+            name = f"{chunks:,} chunks: {title}, a search"
+            figures.append(_figure(f"{name}, median", _part(times, 50), "ms", more=False, digits=1))
+            figures.append(_figure(f"{name}, p99", _part(times, 99), "ms", more=False, digits=1, aim=aim))
+        figures.append(_figure(f"{chunks:,} chunks: memory more", _resident() - before, "MB", more=False))
+        figures.append(_figure(f"{chunks:,} chunks: memory", _resident(), "MB", more=False))
+        await library.close()
+        await store.close()
+    return figures
+
+
+def _figure(
+    title: str, value: float, unit: str, *, more: bool = True, digits: int = 0, aim: float | None = None
+) -> Figure:
+    return Figure(title, title, unit, more_is_better=more, aim=aim, digits=digits, samples=[value])
+
+
+def _part(times: Sequence[float], percent: int) -> float:
+    """A percentile, in milliseconds."""
+    return float(np.percentile(times, percent)) * 1000
+
+
+def _resident() -> float:
+    """Memory of this process, in MB."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+if __name__ == "__main__":
+    sys.exit(main())
