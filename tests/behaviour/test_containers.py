@@ -267,6 +267,32 @@ async def test_a_chain_goes_on_in_its_container_and_files_are_had_over_http(boxe
     assert gone["output"][0]["outputs"] == [{"type": "logs", "logs": "(False, 41)"}]
 
 
+@requirement("code:citations")
+async def test_an_answer_that_links_to_a_file_cites_it(boxed: InProcess) -> None:
+    link = "sandbox:/mnt/data/plot 1.txt"
+    text = f"Here is [the plot]({link}), not sandbox:/mnt/data/other.txt."
+    events = await boxed.stream(script("open('plot 1.txt', 'w').write('x')", text=text), tools=[AUTO])
+    call, message = events[-1]["response"]["output"]
+    (part,) = message["content"]
+    assert part["text"] == text
+    (annotation,) = part["annotations"]
+    files = (await boxed.client.get(f"/containers/{call['container_id']}/files")).json()["data"]
+    assert annotation == {
+        "type": "container_file_citation",
+        "container_id": call["container_id"],
+        "file_id": files[0]["id"],
+        "filename": "plot 1.txt",
+        "start_index": text.index(link),
+        "end_index": text.index(link) + len(link),
+    }
+    (added,) = [event for event in events if event["type"] == "response.output_text.annotation.added"]
+    assert (added["annotation"], added["annotation_index"]) == (annotation, 0)
+    again = await boxed.create(
+        f"!TEXT Once more: {link}", tools=[AUTO], previous_response_id=events[-1]["response"]["id"]
+    )
+    assert again["output"][0]["content"][0]["annotations"][0]["file_id"] == files[0]["id"]
+
+
 @requirement("code:shell:response")
 async def test_a_hosted_shell_gives_a_call_and_its_output(boxed: InProcess) -> None:
     tool = {"type": "shell", "environment": {"type": "container_auto"}}

@@ -24,7 +24,7 @@ from antiphon.machine.deltas import (
 )
 from antiphon.protocol.parts import Logprob
 
-__all__ = ["Citations"]
+__all__ = ["Citations", "says_nothing"]
 
 MOST_CHARACTERS: Final = 64
 """The longest mark."""
@@ -72,7 +72,7 @@ class Citations:
             if isinstance(delta, TextDelta):
                 self._take(delta, told)
                 continue
-            if isinstance(delta, AnnotationDelta | ToolCallDelta | ThoughtEnd) or _says_nothing(delta):
+            if isinstance(delta, AnnotationDelta | ToolCallDelta | ThoughtEnd) or says_nothing(delta):
                 told.append(delta)
                 continue
             self._flush(told)
@@ -177,6 +177,6 @@ class Citations:
         told.append(AnnotationDelta(annotation))
 
 
-def _says_nothing(delta: Routed) -> bool:
+def says_nothing(delta: Routed) -> bool:
     """Whether a delta leaves the text that is open as it is."""
     return isinstance(delta, ReasoningDelta | RefusalDelta | SummaryDelta) and not delta.text

@@ -1,9 +1,9 @@
 """What an engine generates for one response, turn after turn, made into events.
 
-Deltas pass four stages: the router makes items of calls, and holds those that run here; marks of citations become
-annotations, where there is something to cite; after a crash, the suppressor holds back what was told before; the
-assembler makes the events, after the summaries of thinking where they are asked for. Between two turns the tools that
-run here are run, and at the budget of their calls the model is told once to answer (B5, B6).
+Deltas pass four stages: the router makes items of calls, and holds those that run here; marks of citations and links
+to files become annotations, where there is something to cite; after a crash, the suppressor holds back what was told
+before; the assembler makes the events, after the summaries of thinking where they are asked for. Between two turns the
+tools that run here are run, and at the budget of their calls the model is told once to answer (B5, B6).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from antiphon.errors import ContextOverflowError, EngineError
 from antiphon.machine.assembler import Assembler
 from antiphon.machine.citations import Citations
 from antiphon.machine.deltas import Delta, RawItemDelta, Routed, Stop, TokenUsage
+from antiphon.machine.links import Links
 from antiphon.machine.log import EventLog
 from antiphon.machine.router import CallRouter
 from antiphon.machine.suppressor import Suppressor
@@ -37,6 +38,7 @@ from antiphon.runtime.outputs import items_of
 from antiphon.runtime.plans import RunPlan
 from antiphon.runtime.rounds import MOST_TURNS
 from antiphon.runtime.thoughts import Summaries
+from antiphon.tools.code.citations import cited_files
 
 __all__ = ["Generation"]
 
@@ -76,6 +78,7 @@ class Generation:
         self._generated: PreparedTurn | None = None
         self._router: CallRouter | None = None
         self._citations: Citations | None = None
+        self._links: Links | None = None
         self._number = begun.rounds
         self._first_item = begun.first_item
         self._kept = kept
@@ -156,7 +159,9 @@ class Generation:
         plan, begun = self._plan, self._begun
         turn, compaction = plan.turn, plan.compaction
         if self._calls is not None:
-            before = await self._prologue(self._calls)
+            # A model is not kept waiting for tools.
+            async with plan.engine.gate.aside():
+                before = await self._prologue(self._calls)
             if plan.late is not None and not self._asked:
                 turn, compaction = await plan.late(items_of(before))
                 # What the journal keeps, or an earlier life has drawn, is of the turn that is generated.
@@ -223,7 +228,8 @@ class Generation:
             outputs = rounds.run(toolbox, searches, items)
             self._feed([RawItemDelta(body, begins=True) for body in outputs])
         if calls is not None and held:
-            waits = await calls.run(held, self._assembler.spent) or waits
+            async with self._plan.engine.gate.aside():
+                waits = await calls.run(held, self._assembler.spent) or waits
         if waits:
             self._wait()
             return None
@@ -252,7 +258,7 @@ class Generation:
         if turn is None:
             assembler.stopped = Stop(reason, NOTHING_USED)
             return None
-        assembler.begin_turn(turn.input_tokens)
+        assembler.begin_turn(turn.input_tokens, parallel_tool_calls=turn.prompt.parallel_tool_calls)
         if sampled is not None:
             turn.sampled = sampled
             return turn
@@ -268,6 +274,8 @@ class Generation:
         self._router = turn.prompt.toolbox.router(parallel=turn.prompt.parallel_tool_calls)
         sources = plan.hosted.session.sources if plan.hosted is not None else None
         self._citations = Citations(sources) if sources else None
+        files = cited_files(plan.hosted.session.evidence) if plan.hosted is not None else None
+        self._links = Links(files) if files else None
         if turn.constrained and turn.sampled.generated:
             # An engine starts a grammar anew with every call, so the turn is drawn again from its start.
             turn.sampled = Sampled()
@@ -289,6 +297,8 @@ class Generation:
         routed: Sequence[Routed] = deltas if self._router is None else self._router.feed(deltas)
         if self._citations is not None:
             routed = self._citations.feed(routed)
+        if self._links is not None:
+            routed = self._links.feed(routed)
         if self._suppressor is not None:
             routed = self._suppressor.feed(routed)
         ended = (self._summaries or self._assembler).feed(routed)

@@ -18,7 +18,7 @@ from antiphon.settings import Settings
 from antiphon.store.base import Scope
 from antiphon.tools.base import HostedCall, HostedTool, Session
 from antiphon.tools.code import record
-from antiphon.tools.code.citations import container_citations
+from antiphon.tools.code.citations import cited_files
 from antiphon.tools.code.containers import Containers
 from antiphon.tools.code.provider import CodeProvider
 from support.sandboxes import bubblewrap
@@ -119,17 +119,15 @@ async def test_code_runs_and_its_files_are_kept_told_and_cited(boxed: Containers
     assert kept["sum.txt"].content.whole() == b"6"
     assert kept["sub/a b.bin"].content.whole() == bytes(70_000)
 
-    text = "See [the sum](sandbox:/mnt/data/sum.txt) and sandbox:/mnt/data/sub/a%20b.bin. Not sandbox:/mnt/data/x.txt."
-    first, second = container_citations(text, session.evidence)
-    assert first == {
-        "type": "container_file_citation",
-        "container_id": container.id,
-        "file_id": kept["sum.txt"].id,
-        "filename": "sum.txt",
-        "start_index": 14,
-        "end_index": 39,
+    assert cited_files(session.evidence) == {
+        f"/mnt/data/{path}": {
+            "type": "container_file_citation",
+            "container_id": container.id,
+            "file_id": kept[path].id,
+            "filename": path.rpartition("/")[2],
+        }
+        for path in ("sum.txt", "sub/a b.bin")
     }
-    assert text[second["start_index"] : second["end_index"]] == "sandbox:/mnt/data/sub/a%20b.bin"
 
     again = await ran(tool, session, code="os.remove('sub/a b.bin'); open('sum.txt', 'a').write('!'); 1 / 0")
     assert again["status"] == "completed"
