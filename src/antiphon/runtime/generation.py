@@ -159,9 +159,7 @@ class Generation:
         plan, begun = self._plan, self._begun
         turn, compaction = plan.turn, plan.compaction
         if self._calls is not None:
-            # A model is not kept waiting for tools.
-            async with plan.engine.gate.aside():
-                before = await self._prologue(self._calls)
+            before = await self._prologue(self._calls)
             if plan.late is not None and not self._asked:
                 turn, compaction = await plan.late(items_of(before))
                 # What the journal keeps, or an earlier life has drawn, is of the turn that is generated.
@@ -228,8 +226,7 @@ class Generation:
             outputs = rounds.run(toolbox, searches, items)
             self._feed([RawItemDelta(body, begins=True) for body in outputs])
         if calls is not None and held:
-            async with self._plan.engine.gate.aside():
-                waits = await calls.run(held, self._assembler.spent) or waits
+            waits = await calls.run(held, self._assembler.spent) or waits
         if waits:
             self._wait()
             return None
@@ -258,7 +255,7 @@ class Generation:
         if turn is None:
             assembler.stopped = Stop(reason, NOTHING_USED)
             return None
-        assembler.begin_turn(turn.input_tokens, parallel_tool_calls=turn.prompt.parallel_tool_calls)
+        assembler.begin_turn(turn.input_tokens)
         if sampled is not None:
             turn.sampled = sampled
             return turn
