@@ -162,4 +162,9 @@ MCP: tuple[Requirement, ...] = (
         "A call of the `computer` tool goes back to the client.",
         deferred="the tool is passed to upstreams that have it; models that run here are not told of it",
     ),
+    R(
+        "mcp:lazy",
+        "hosted-tools A4",
+        "The library is imported when a server is first asked; without it a list says what to install.",
+    ),
 )

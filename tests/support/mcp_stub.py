@@ -72,7 +72,7 @@ class McpStub:
 
     def methods(self) -> list[str]:
         """The methods that were asked, in order, without notifications."""
-        return [request.message["method"] for request in self.asked if "id" in request.message]
+        return [str(request.message.get("method")) for request in self.asked if "id" in request.message]
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Take one connection, which carries one request."""
@@ -100,13 +100,13 @@ class McpStub:
     async def _answered(self, request: Request) -> bytes | None:
         if request.path in self.moved:
             return answer(307, b"", f"location: {self.moved[request.path]}")
-        method = request.message["method"]
+        method = request.message.get("method", "")
         behaviour = self.behaviours.get(method)
         if behaviour is not None:
             return await behaviour(request)
         if method in self.results:
             return result(request, self.results[method])
-        if "id" not in request.message:
+        if "id" not in request.message or not method:
             return answer(202 if request.method == "POST" else 405)
         if method == "initialize":
             return result(

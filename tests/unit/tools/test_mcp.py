@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -409,3 +411,20 @@ async def test_a_server_without_a_greeting_is_asked_what_it_speaks(stub: McpStub
     assert (await found.call("echo"))["output"] == "new"
     assert stub.methods() == ["initialize", "server/discover", "tools/list", "tools/call"]
     assert stub.asked[-1].headers["mcp-protocol-version"] == "2026-07-28"
+
+
+@requirement("mcp:lazy")
+def test_the_library_is_imported_when_a_server_is_first_asked() -> None:
+    imported = "import sys, antiphon.tools.mcp.provider, antiphon.tools.web.provider"
+    code = f"{imported}; sys.exit('mcp' in sys.modules or 'pydantic' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
+@requirement("mcp:lazy")
+async def test_without_the_library_a_list_says_what_to_install(
+    provider: McpProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What Python finds of a module that is not installed.
+    monkeypatch.setitem(sys.modules, "antiphon.tools.mcp.links", None)
+    found = await use(provider, entry("https://mcp.example/"))
+    assert "antiphon[mcp]" in found.items[0]["error"]

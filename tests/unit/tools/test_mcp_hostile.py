@@ -120,6 +120,16 @@ FAULTS: dict[str, tuple[Callable[[McpStub], Behaviour], str, int | None]] = {
     "accepted": (lambda _: says(202), "mcp_protocol_error", -32600),
     "nothing": (lambda _: says(200), "mcp_protocol_error", -32700),
     "events that end": (lambda _: says(200, b": bye\n\n", content_type=EVENTS), "mcp_protocol_error", -32000),
+    "events that end again and again": (
+        lambda _: says(200, b"id: 1\nretry: 0\ndata:\n\n", content_type=EVENTS),
+        "mcp_protocol_error",
+        -32000,
+    ),
+    "half a character": (
+        lambda _: says(200, b'{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"\\ud800"}]}}'),
+        "mcp_protocol_error",
+        -32700,
+    ),
     "an event that is no JSON": (
         lambda _: says(200, b"data: {nope\n\n", content_type=EVENTS),
         "mcp_protocol_error",
@@ -167,12 +177,13 @@ def error_of(item: dict[str, Any]) -> tuple[str, int | None]:
 async def test_a_call_that_goes_wrong_is_a_failed_item(fault: str, stub: McpStub, provider: McpProvider) -> None:
     make, kind, code = FAULTS[fault]
     found = await use(provider, entry(stub.url))
-    stub.behaviours["tools/call"] = make(stub)
+    stub.behaviours["tools/call"] = stub.behaviours["GET"] = make(stub)
     async with asyncio.timeout(10):
         done = await found.call("echo")
     assert (done["status"], done["output"], *error_of(done)) == ("failed", None, kind, code)
     assert "127.0.0." not in done["error"]["message"]
-    del stub.behaviours["tools/call"]
+    assert len([request for request in stub.asked if request.method == "GET"]) <= 3
+    stub.behaviours.clear()
     # It goes on, and what failed was not sent again.
     assert (await found.call("echo"))["output"] == '{"text": "hello"}'
     assert stub.methods().count("tools/call") in (2, 22)
@@ -307,3 +318,24 @@ async def test_calls_that_run_beside_one_that_hangs_end(stub: McpStub, provider:
         hung, *sound = await asyncio.gather(found.call("echo"), *(found.call("look") for _ in range(8)))
     assert hung["status"] == "failed"
     assert [item["status"] for item in sound] == ["completed"] * 8
+
+
+@requirement("mcp:hostile:bounds")
+async def test_a_server_that_asks_its_client_without_end_is_not_answered_without_end(
+    stub: McpStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("antiphon.tools.mcp.transport.MOST_ASKED", 20)
+    provider = McpProvider(Settings(mcp_timeout=20), ["127.0.0.1"])
+    found = await use(provider, entry(stub.url))
+
+    async def asks(request: Request) -> bytes:
+        asked = b'data: {"jsonrpc":"2.0","id":"%d","method":"ping"}\n\n'
+        done = result(request, EMPTY).partition(b"\r\n\r\n")[2]
+        body = b"".join(asked % number for number in range(60)) + b"data: " + done + b"\n\n"
+        return answer(200, body, content_type=EVENTS)
+
+    stub.behaviours["tools/call"] = asks
+    before = stub.connections
+    assert (await found.call("echo"))["status"] == "completed"
+    await provider.close()
+    assert stub.connections - before <= 25

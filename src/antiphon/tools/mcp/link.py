@@ -180,7 +180,7 @@ class Link:
     @asynccontextmanager
     async def _over_http(self) -> AsyncGenerator[Any]:
         async with (
-            self._client() as client,
+            self._client(listens=False) as client,
             streamable_http_client(self.server.url, http_client=client, max_sse_event_size=MOST_BYTES) as streams,
         ):
             yield streams
@@ -192,18 +192,18 @@ class Link:
             timeout: httpx2.Timeout | None = None,
             auth: httpx2.Auth | None = None,
         ) -> httpx2.AsyncClient:
-            return self._client()
+            return self._client(listens=True)
 
         async with sse_client(self.server.url, httpx_client_factory=client) as streams:
             yield streams
 
-    def _client(self) -> httpx2.AsyncClient:
+    def _client(self, *, listens: bool) -> httpx2.AsyncClient:
         server = self.server
         # Without https only what the operator has named is asked.
         public = server.url.startswith("https:")
         outbound = OutboundClient(server.allow, lookup=self._lookup, public=public)
         return httpx2.AsyncClient(
-            transport=GuardedTransport(outbound, server.url, server.seconds + CONNECT_SECONDS),
+            transport=GuardedTransport(outbound, server.url, server.seconds + CONNECT_SECONDS, listens=listens),
             headers=dict(server.headers),
             follow_redirects=False,
             trust_env=False,

@@ -25,6 +25,12 @@ MOST_BYTES: Final = 8 * 1024 * 1024
 """Bytes of one answer: of a result, a list, or all that a stream of events brings."""
 
 CLOSING_SECONDS: Final = 2.0
+MOST_RESUMED: Final = 3
+"""How often an answer that broke off may be asked for again; the library would go on for as long as a server likes."""
+
+MOST_ASKED: Final = 1_000
+"""Requests of one call, and of the answers to what a server asks of its client."""
+
 _NO_ANSWER: Final = 599
 _PLAIN: Final = frozenset({"", "identity"})
 _DROPPED: Final = frozenset({"host", "accept-encoding", "connection", "user-agent", "content-length"})
@@ -36,6 +42,8 @@ class Trouble:
     def __init__(self) -> None:
         self.status: int | None = None
         self.message: str | None = None
+        self.asked = 0
+        self.resumed = 0
         self.happened = asyncio.Event()
 
     def note(self, status: int | None, message: str | None = None) -> None:
@@ -50,17 +58,25 @@ trouble: ContextVar[Trouble | None] = ContextVar("trouble", default=None)
 
 
 class GuardedTransport(httpx2.AsyncBaseTransport):
-    """Asks one origin through the guarded client; an answer must begin within so many seconds."""
+    """Asks one origin through the guarded client; an answer must begin within so many seconds.
 
-    def __init__(self, client: OutboundClient, url: str, seconds: float, most: int = MOST_BYTES) -> None:
+    `listens` says that all answers come over one stream, as with SSE.
+    """
+
+    def __init__(
+        self, client: OutboundClient, url: str, seconds: float, *, listens: bool = False, most: int = MOST_BYTES
+    ) -> None:
         self._client = client
         self._origin: Target = parse_target(url)
         self._seconds = seconds
+        self._listens = listens
         self._most = most
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request; where that fails there is an answer that says so, since the library outlives only those."""
         noted = trouble.get() or Trouble()
+        if not self._may(request, noted):
+            return httpx2.Response(405)
         body = await request.aread()
         headers = {name: value for name, value in request.headers.items() if name not in _DROPPED}
         seconds = CLOSING_SECONDS if request.method == "DELETE" else self._seconds
@@ -91,6 +107,18 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
     async def aclose(self) -> None:
         """Close every connection."""
         await self._client.close()
+
+    def _may(self, request: httpx2.Request, noted: Trouble) -> bool:
+        """Whether a request is one that a call needs, and not what a server would keep this one busy with."""
+        noted.asked += 1
+        if noted.asked > MOST_ASKED:
+            noted.note(None, "The server asked for too much.")
+            return False
+        if request.method != "GET" or self._listens:
+            return True
+        # A standing stream is for what servers say unasked, which nobody here listens to.
+        noted.resumed += "last-event-id" in request.headers
+        return "last-event-id" in request.headers and noted.resumed <= MOST_RESUMED
 
 
 class _Body(httpx2.AsyncByteStream):
