@@ -130,7 +130,7 @@ EXAMPLES: Mapping[str, str] = {
     "On a Ray cluster": "an engine on another node, its loss in mid-stream, a replica's start and end, `deploy ray`",
     "Vector stores": "their files, batches, chunks, words and vectors in every store, claimed, counted and bounded",
     "Routing": "a history stays where its prefix is cached; bounded load; a lost replica's histories move once",
-    "MCP servers and the web": "servers by URL or of the operator, approvals, hostile servers, secrets that stay secret",
+    "MCP servers and the web": "servers by URL or of the operator, approvals, hostile servers, secrets kept secret",
     "The loop of hosted tools": "several turns in one response, budgets, approvals, and crashes in the middle of a run",
 }
 """What a reader may know an area by."""
