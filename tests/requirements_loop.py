@@ -187,4 +187,6 @@ LOOP: tuple[Requirement, ...] = (
         "Chat completions run hosted tools too.",
         deferred="The chat-completions mirror of hosted tools is not built; Responses has them.",
     ),
+    R("loop:slot", "issue 6, section 1", "A response gives its model's slot to others while its tools run."),
+    R("loop:none", "issue 6, section 1", "A request without hosted tools takes no step for them."),
 )

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from antiphon.prompt.looping import ANSWER_NOW, HOSTED_INSTRUCTIONS
+from antiphon.protocol.request import decode_create_response
+from antiphon.store.base import Scope
 from support.fake_tools import Corpus, Servers
 from support.inprocess import InProcess, inprocess_app
 
@@ -201,6 +203,50 @@ async def test_b7_a_forced_call_is_forced_in_the_first_turn_only(api: InProcess,
     assert [call["type"] for call in answer["hosted_tool_calls"]] == ["search_corpus_call"]
     answer = await api.create(search("x"), tools=[SEARCH], tool_choice="none")
     assert (answer["hosted_tool_calls"], answer["output_text"]) == ([], "Hello from scripted.")
+
+
+@requirement("loop:choice")
+async def test_a_call_that_is_forced_by_name_is_one_call_and_later_turns_have_as_many_as_they_like(api: InProcess):
+    asked = "\n".join([search("a", name="grep"), search("b", name="grep"), "!THEN", search("c"), search("d")])
+    answer = await api.create(f"{asked}\n!THEN\n!TEXT done", tools=[SEARCH, GREP], tool_choice={"type": "grep"})
+    assert [call["queries"] for call in answer["hosted_tool_calls"]] == [["a"], ["c"], ["d"]]
+
+
+@requirement("loop:slot")
+async def test_a_model_with_one_slot_serves_others_while_a_tool_runs(api: InProcess, corpus: Corpus):
+    _, engine = api.service.limits.resolve(Scope("default"), "scripted")
+    engine.gate.limit(1)
+    corpus.gates["late"] = asyncio.Event()
+    asked = "\n".join([search("wait late"), "!THEN", "!TEXT done"])
+    running = asyncio.create_task(api.create(asked, tools=[SEARCH]))
+    async with asyncio.timeout(20):
+        while not corpus.runs:
+            await asyncio.sleep(0.001)
+        assert engine.gate.running == 0
+        assert (await api.create("!TEXT me first"))["output_text"] == "me first"
+    corpus.gates["late"].set()
+    assert (await running)["output_text"] == "done"
+    cut = asyncio.create_task(api.create(search("hang"), tools=[SEARCH], background=True))
+    name = (await cut)["id"]
+    async with asyncio.timeout(20):
+        while len(corpus.runs) < 2:
+            await asyncio.sleep(0.001)
+    await api.client.post(f"/responses/{name}/cancel")
+    assert (engine.gate.running, engine.gate.waiting) == (0, 0)
+
+
+@requirement("loop:none")
+async def test_a_request_without_hosted_tools_takes_no_step_for_them(
+    api: InProcess, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(type(api.service.hosting), "tools", None)
+    assert (await api.create("!TEXT plain"))["output_text"] == "plain"
+    monkeypatch.undo()
+    answer = await api.create("!CALL weather {}", tools=[WEATHER])
+    assert kinds(answer) == ["function_call"]
+    assert "hosted_tool_calls" not in answer
+    run = await api.service.planner.plan(Scope("default"), decode_create_response(b'{"model":"scripted","input":"hi"}'))
+    assert (run.hosted, run.rounds, run.late) == (None, None, None)
 
 
 @requirement("loop:mixed")

@@ -15,7 +15,7 @@ from typing import Final
 
 from antiphon.errors import ServerBusyError
 
-__all__ = ["DEFAULT_QUEUE", "Gate", "Place", "Slot"]
+__all__ = ["DEFAULT_QUEUE", "Aside", "Gate", "Place", "Slot"]
 
 DEFAULT_QUEUE: Final = 64
 """Requests that may wait for a model whose table sets no `max_queue`."""
@@ -84,6 +84,10 @@ class Gate:
         """One of the slots for as long as a block takes, after waiting for it."""
         return Slot(self)
 
+    def aside(self) -> Aside:
+        """For who holds a slot: others have it for as long as a block takes, and then one is waited for again."""
+        return Aside(self)
+
     async def idle(self) -> None:
         """Wait until no place is taken."""
         while self._users:
@@ -107,6 +111,10 @@ class Gate:
                 with contextlib.suppress(ValueError):
                     self._waiting.remove(turn)
             raise
+
+    def take_back(self) -> None:
+        """Take a slot whether there is one or not, for the moment until it is given back."""
+        self._running += 1
 
     def release(self) -> None:
         """Give a slot back to whoever has waited longest."""
@@ -136,6 +144,29 @@ class Place:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._gate.leave(self._places, bounded=self._bounded)
+
+
+class Aside:
+    """See `Gate.aside`."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    async def __aenter__(self) -> None:
+        self._gate.release()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            try:
+                await self._gate.acquire()
+            except BaseException:
+                self._gate.take_back()
+                raise
+        else:
+            # Who holds the slot gives it back at once, so that nothing is waited for.
+            self._gate.take_back()
 
 
 class Slot:

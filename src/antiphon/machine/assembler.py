@@ -171,10 +171,12 @@ class Assembler(Opened):
         self.stopped = None
         self.begin_turn(0)
 
-    def begin_turn(self, input_tokens: int) -> None:
-        """Expect the deltas of a further turn, whose prompt has so many tokens."""
+    def begin_turn(self, input_tokens: int, *, parallel_tool_calls: bool | None = None) -> None:
+        """Expect the deltas of a further turn, whose prompt has so many tokens, and which may have other choices."""
         self._calls = self._tokens = self._thinking = 0
         self._input_tokens = input_tokens
+        if parallel_tool_calls is not None:
+            self._parallel = parallel_tool_calls
 
     def spend(self, usage: TokenUsage) -> None:
         """Count what was used beside the turn that is fed."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from typing import Any
 
 from antiphon.engines.base import PreparedTurn, Sampled
@@ -159,7 +159,9 @@ class Generation:
         plan, begun = self._plan, self._begun
         turn, compaction = plan.turn, plan.compaction
         if self._calls is not None:
-            before = await self._prologue(self._calls)
+            # A model is not kept waiting for tools.
+            async with plan.engine.gate.aside() if plan.late is not None else nullcontext():
+                before = await self._prologue(self._calls)
             if plan.late is not None and not self._asked:
                 turn, compaction = await plan.late(items_of(before))
                 # What the journal keeps, or an earlier life has drawn, is of the turn that is generated.
@@ -226,7 +228,8 @@ class Generation:
             outputs = rounds.run(toolbox, searches, items)
             self._feed([RawItemDelta(body, begins=True) for body in outputs])
         if calls is not None and held:
-            waits = await calls.run(held, self._assembler.spent) or waits
+            async with self._plan.engine.gate.aside():
+                waits = await calls.run(held, self._assembler.spent) or waits
         if waits:
             self._wait()
             return None
@@ -255,7 +258,7 @@ class Generation:
         if turn is None:
             assembler.stopped = Stop(reason, NOTHING_USED)
             return None
-        assembler.begin_turn(turn.input_tokens)
+        assembler.begin_turn(turn.input_tokens, parallel_tool_calls=turn.prompt.parallel_tool_calls)
         if sampled is not None:
             turn.sampled = sampled
             return turn

@@ -86,7 +86,7 @@ def build_prompt(
         toolbox=box,
         choice=choice,
         # A choice of one tool by its name is one call of it.
-        parallel_tool_calls=request.parallel_tool_calls and not _is_named(request.tool_choice),
+        parallel_tool_calls=request.parallel_tool_calls and not _is_named(wanted),
         format=form,
         sampling=sampling_of(request),
         max_output_tokens=request.max_output_tokens,
