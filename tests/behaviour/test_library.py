@@ -125,8 +125,10 @@ async def test_results_are_bounded_told_apart_and_leave_out_what_is_known():
     assert ids(await search(shelved, "feline dog", most=1)) == ids(every)[:1]
     rest = await search(shelved, "feline dog", without=frozenset(ids(every)[:2]))
     assert not set(ids(rest)) & set(ids(every)[:2])
-    high = await search(shelved, "feline dog", ranking=Ranking(threshold=0.9))
-    assert 0 < len(high.chunks) < len(every.chunks)
+    second = every.chunks[1].score or 0
+    high = await search(shelved, "feline dog", ranking=Ranking(threshold=second))
+    assert ids(high) == [each for each, chunk in zip(ids(every), every.chunks, strict=True) if chunk.score >= second]
+    assert 2 <= len(high.chunks) < len(every.chunks)
     assert (await search(shelved, "qqqq", ranking=Ranking(vector_weight=0))).chunks == []
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
-from typing import Final
+from collections.abc import Collection, Coroutine, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -41,6 +41,9 @@ _NOTES: Final = {
     "fault": f"{NO_VECTORS}: the embedding model cannot be asked now.",
     "other": f"{NO_VECTORS}: the documents have no vectors of the embedding model that is set. Add them again.",
 }
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 Place = tuple[int, str, int]
 """The number of a vector store among those that are searched, a file and a chunk."""
@@ -84,14 +87,16 @@ class Searching:
         """The best chunks, with what was not done."""
         if not search.places():
             return Found([])
-        near, notes = await self._near(scope, search)
         text_weight, vector_weight = search.ranking.text_weight, search.ranking.vector_weight
-        by_words = near is None or text_weight > 0
         none: list[list[Place]] = [[] for _ in search.questions]
-        named = await self._named(scope, search) if by_words else none
-        telling = await self._telling(scope, search, named) if near is not None else [1.0 for _ in named]
-        if by_words and self._store.text_fault:
+        if text_weight > 0:
+            (near, notes), named = await _both(self._near(scope, search), self._named(scope, search))
+        else:
+            near, notes = await self._near(scope, search)
+            named = await self._named(scope, search) if near is None else none
+        if self._store.text_fault and (text_weight > 0 or near is None):
             notes.append(self._store.text_fault)
+        telling = await self._telling(scope, search, named) if near is not None else [1.0 for _ in named]
         scores = [
             fused([(text_weight * much if near is not None else 1.0, by_word), (vector_weight, by_vector)])
             for by_word, by_vector, much in zip(named, near or none, telling, strict=True)
@@ -204,6 +209,17 @@ class Searching:
             return chunks, ["The results are not reranked: the reranker cannot be asked now."]
         order = sorted(range(len(chunks)), key=lambda at: (-best[at], at))
         return [replace(chunks[at], score=round(best[at], 4)) for at in order], []
+
+
+async def _both(first: Coroutine[Any, Any, T], second: Coroutine[Any, Any, U]) -> tuple[T, U]:
+    """The results of two calls that go on at the same time; a fault of one ends the other."""
+    other = asyncio.create_task(second)
+    try:
+        return await first, await other
+    except BaseException:
+        other.cancel()
+        await asyncio.wait({other})
+        raise
 
 
 def _ranked(hits: Sequence[tuple[float, Place]], most: int) -> list[Place]:

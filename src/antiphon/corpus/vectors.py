@@ -37,7 +37,9 @@ __all__ = ["EXACT_MOST", "VectorSearch"]
 EXACT_MOST: Final = 100_000
 """Chunks of a vector store that are compared one by one; beyond, a graph is made."""
 
-_PAGE: Final = 2_048
+_PAGE: Final = 512
+"""Vectors of one read, which keeps others from the event loop for a few milliseconds."""
+
 _AT_ONCE: Final = 2
 """Searches that compute at the same time, and stores that are read: more would take turns at the same processors."""
 
