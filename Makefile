@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup serve test heavy explore resume through-upstreams check bench bench-search bench-gateway faults scale codex dialects forced schemas templates florence ray instructor cluster vllm mcp node-packages docs lock clean
+.PHONY: setup serve test heavy explore resume through-upstreams check bench bench-search bench-sandbox bench-gateway faults scale codex dialects forced schemas templates florence ray instructor cluster vllm mcp node-packages docs lock clean
 
 setup: $(STAMP)
 	@$(BIN)/antiphon models pull smollm2 --quiet-if-present
@@ -55,6 +55,10 @@ bench: setup
 bench-search: setup
 	@$(BIN)/antiphon models pull all-minilm-l6-v2 --quiet-if-present
 	$(BIN)/python -m tests.bench.search $(ARGS)
+
+# The sandboxes that code of models runs in: their start, and a cell in one that runs (under a minute).
+bench-sandbox: setup
+	$(BIN)/python -m tests.bench.sandbox $(ARGS)
 
 # The server in front of a dummy upstream, beside codex-relay and the floor of a Python server (about 4 minutes).
 bench-gateway: setup $(VENV)/relay/.installed

@@ -41,11 +41,11 @@ class Group:
 
     def members(self) -> set[int]:
         """The processes that are in it now."""
-        found: set[int] = set()
-        for folder in self._folders:
-            with contextlib.suppress(OSError):
-                found.update(int(line) for line in (folder / "cgroup.procs").read_text().split())
-        return found
+        try:
+            # All its folders have the same.
+            return {int(line) for line in (self._folders[-1] / "cgroup.procs").read_text().split()}
+        except OSError:
+            return set()
 
     def signal(self, number: int) -> None:
         """Send a signal to all of them, and to those that they started meanwhile."""
