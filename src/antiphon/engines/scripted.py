@@ -45,7 +45,7 @@ from antiphon.machine.reasoning import CLOSE_MARKER, OPEN_MARKER
 from antiphon.prompt.compaction import is_summary_prompt
 from antiphon.prompt.dialects.base import CUSTOM_INPUT
 from antiphon.prompt.instance import smallest_instance
-from antiphon.prompt.looping import ANSWER_NOW
+from antiphon.prompt.looping import without_reminder
 from antiphon.prompt.names import flat_name
 from antiphon.prompt.prompt import ChatMessage, Prompt, Sampling
 from antiphon.prompt.thoughts import drop_past_thinking, is_thought_prompt, keeps_past_thinking, thought_of
@@ -277,7 +277,7 @@ def _section(messages: Sequence[ChatMessage]) -> list[str] | None:
     Those before the first `!THEN` are for the turn after the user's text, the next ones for the turn after the outputs
     of that one's calls, and so on.
     """
-    messages = _without_reminder(messages)
+    messages = without_reminder(messages)
     place = len(messages) - 1
     turns = 0
     while place >= 0 and (messages[place].role != "user" or not (place == len(messages) - 1 or messages[place].text())):
@@ -292,11 +292,6 @@ def _section(messages: Sequence[ChatMessage]) -> list[str] | None:
         else:
             sections[-1].append(line)
     return sections[turns] if turns < len(sections) else None
-
-
-def _without_reminder(messages: Sequence[ChatMessage]) -> Sequence[ChatMessage]:
-    """The messages without the server's own word that no more tools can be called, which is no user's."""
-    return messages[:-1] if messages and messages[-1] == ANSWER_NOW else messages
 
 
 def _http_error(status: int) -> APIError:
@@ -329,7 +324,7 @@ def _write_script(prompt: Prompt, directives: Sequence[tuple[str, str, str]]) ->
 
 def _last_output(messages: Sequence[ChatMessage]) -> str | None:
     """The output of a tool, where that is the last item; its images come in a user message of their own (M17)."""
-    messages = _without_reminder(messages)
+    messages = without_reminder(messages)
     last = messages[-1] if messages else None
     if last is not None and last.role == "user" and not last.text() and len(messages) > 1:
         last = messages[-2]

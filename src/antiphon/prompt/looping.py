@@ -6,11 +6,12 @@ Two sentences where a request has no system text of its own (B13), and one remin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from antiphon.prompt.prompt import ChatMessage
 
-__all__ = ["ANSWER_NOW", "HOSTED_INSTRUCTIONS"]
+__all__ = ["ANSWER_NOW", "HOSTED_INSTRUCTIONS", "without_reminder"]
 
 HOSTED_INSTRUCTIONS: Final = (
     "Use the tools to find out what you need before you answer. Answer in plain text from what they gave, and say so "
@@ -22,3 +23,8 @@ ANSWER_NOW: Final = ChatMessage(
     "user", "No more tools can be called now. Answer in plain text with what you have found so far."
 )
 """The reminder at the budget."""
+
+
+def without_reminder(messages: Sequence[ChatMessage]) -> Sequence[ChatMessage]:
+    """The messages without that reminder, which is no user's word."""
+    return messages[:-1] if messages and messages[-1] == ANSWER_NOW else messages
