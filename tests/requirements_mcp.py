@@ -167,4 +167,5 @@ MCP: tuple[Requirement, ...] = (
         "hosted-tools A4",
         "The library is imported when a server is first asked; without it a list says what to install.",
     ),
+    R("web:cited", "issue 6, section 7", "What the model cites of a search by number is a `url_citation` of the text."),
 )

@@ -276,3 +276,26 @@ async def test_an_image_that_nobody_makes_is_a_failed_item() -> None:
     assert (item["status"], item["result"], item["revised_prompt"]) == ("failed", None, "a lyre")
     assert item["error"]["code"] == "image_generation_unavailable"
     assert events[-1]["response"]["output"][-1]["content"][0]["text"] == "done"
+
+
+@requirement("web:cited")
+async def test_what_a_search_found_is_cited_by_its_number() -> None:
+    found = {"results": [{"url": f"https://{name}.example/", "title": name, "content": name} for name in "ab"]}
+    async with receiver() as server:
+        server.answers = [reply(200, json.dumps(found).encode())]
+        async with inprocess_app(settings=Settings(web_search="searxng", web_search_url=server.url)) as api:
+            asked = '!CALL web_search {"queries":["q"]}\n!THEN\n!TEXT It is so<cite i="2"/>.'
+            first = await api.create(asked, tools=[{"type": "web_search"}])
+            # The next response knows the sources of the one before it.
+            said = '!TEXT And so<cite i="1"/>.'
+            second = await api.create(said, tools=[{"type": "web_search"}], previous_response_id=first["id"])
+    for response, text, name in ((first, "It is so.", "b"), (second, "And so.", "a")):
+        (part,) = response["output"][-1]["content"]
+        (annotation,) = part["annotations"]
+        assert part["text"] == text
+        assert (annotation["type"], annotation["url"], annotation["title"]) == (
+            "url_citation",
+            f"https://{name}.example/",
+            name,
+        )
+        assert 0 <= annotation["start_index"] <= annotation["end_index"] <= len(text)
