@@ -78,4 +78,9 @@ HOSTED: tuple[Requirement, ...] = (
         "B15",
         "Marks of citations leave the text, however it is split, and become annotations of known sources at their place.",
     ),
+    R(
+        "hosted:sdk",
+        "client-contract 4.3",
+        "The SDK takes hosted items strictly by its types, and calls beside the output too.",
+    ),
 )

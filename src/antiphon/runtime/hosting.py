@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from antiphon.corpus.library import Library
 from antiphon.engines.base import Engine
 from antiphon.engines.registry import Registry
 from antiphon.errors import InvalidRequestError
+from antiphon.prompt.hosted import UPSTREAM_ID
 from antiphon.prompt.messages import Conversation
-from antiphon.protocol.hosted import CORPUS_TOOLS
+from antiphon.protocol.hosted import types_here
 from antiphon.protocol.items import Item, RawItem
 from antiphon.protocol.json import quoted
 from antiphon.protocol.request import CreateResponse
@@ -34,9 +35,6 @@ from antiphon.tools.web.provider import WebProvider
 __all__ = ["Hosting", "asks", "providers"]
 
 _REQUEST, _RESPONSE, _CALL = "mcp_approval_request", "mcp_approval_response", "mcp_call"
-
-_OURS: Final = frozenset(CORPUS_TOOLS)
-"""Types of tools that no upstream owns."""
 
 
 def providers(
@@ -92,19 +90,19 @@ class Hosting:
         Raises:
             InvalidRequestError: an entry of `tools` cannot be read, or an approval is of nothing that waits for one.
         """
-        # What an upstream with the same API has is its own affair, but for what no upstream has.
-        asked = wanted(self.providers, request, _OURS if engine.capabilities.hosted else None)
-        answers = not engine.capabilities.hosted and any(
-            isinstance(item, RawItem) and item.type == _RESPONSE for item in own
-        )
-        if asked is None and not answers:
+        # What an upstream with the same API has is its own affair, but for what only this server can run.
+        upstream = engine.capabilities.hosted
+        provided = [kind for provider in self.providers for kind in provider.types]
+        asked = wanted(self.providers, request, types_here(request.tools, provided, upstream=upstream))
+        answers = any(isinstance(item, RawItem) and item.type == _RESPONSE for item in own)
+        if asked is None and (upstream or not answers):
             return None
         evidence = evidence_of(parts)
         session = Session(scope, response_id, request, evidence, len(evidence))
         context_length = engine.capabilities.context_length
         tools = HostedTools(session, asked or Wanted((), ()), self._observer, request.include, context_length)
         if answers:
-            tools.approved = granted(own, evidence)
+            tools.approved = granted(own, evidence, upstream=upstream)
             if asked is None and not tools.approved:
                 return None
         await tools.open_now()
@@ -116,13 +114,15 @@ def evidence_of(parts: Iterable[Conversation]) -> list[dict[str, Any]]:
     return [body for part in parts for body in part.evidence]
 
 
-def granted(own: Sequence[Item], evidence: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def granted(own: Sequence[Item], evidence: Sequence[dict[str, Any]], *, upstream: bool = False) -> list[dict[str, Any]]:
     """The requests for approval that items of a request grant and that have not been run, in their order.
+
+    Where an `upstream` runs tools too, those that are not ours are for it.
 
     Raises:
         InvalidRequestError: there is no such request in the history, or it was answered before.
     """
-    asked = {_id_of(body): body for body in evidence if body.get("type") == _REQUEST}
+    asked = {_id_of(body): body for body in evidence if _asks(body, upstream=upstream)}
     answers = [str(body.get("approval_request_id")) for body in evidence if body.get("type") == _RESPONSE]
     ran = {body.get("approval_request_id") for body in evidence if body.get("type") == _CALL}
     found: list[dict[str, Any]] = []
@@ -131,6 +131,8 @@ def granted(own: Sequence[Item], evidence: Sequence[dict[str, Any]]) -> list[dic
             continue
         name = str(item.body.get("approval_request_id"))
         place = f"input[{index}]"
+        if name not in asked and upstream:
+            continue
         if name not in asked:
             raise InvalidRequestError(
                 f"There is no approval request '{quoted(name)}' in this conversation.",
@@ -156,3 +158,8 @@ def granted(own: Sequence[Item], evidence: Sequence[dict[str, Any]]) -> list[dic
 def _id_of(body: dict[str, Any]) -> str:
     """The id that the client knows an item by, which is not ours where no store has it."""
     return str(body.get("_sent_id") or body.get("id"))
+
+
+def _asks(body: dict[str, Any], *, upstream: bool) -> bool:
+    """Whether an item asks for approval here, and not at the upstream."""
+    return body.get("type") == _REQUEST and not (upstream and UPSTREAM_ID in body)
