@@ -83,4 +83,5 @@ HOSTED: tuple[Requirement, ...] = (
         "client-contract 4.3",
         "The SDK takes hosted items strictly by its types, and calls beside the output too.",
     ),
+    R("hosted:driver", "B26", "The driver reads hosted items and calls beside the output the same streamed and whole."),
 )

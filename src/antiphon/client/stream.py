@@ -41,6 +41,7 @@ from antiphon.client.items import (
 from antiphon.client.loose import as_dict, as_dicts, as_int, as_place, as_str
 from antiphon.client.response import Response
 from antiphon.client.usage import count_tools, decode_usage
+from antiphon.protocol.hosted import is_beside
 from antiphon.protocol.sse import ServerSentEvent
 
 __all__ = ["StreamDecoder"]
@@ -128,7 +129,7 @@ class StreamDecoder:
         """The answer as far as it has come; the whole of it once the stream has ended."""
         if self._response is not None:
             return self._response
-        return normalize({**self._base, "output": self._assembly.items()}, self._options)
+        return normalize(_placed(self._base, self._assembly.items()), self._options)
 
     def finish(self) -> Response:
         """The answer, the last one where there were several; one that failed has its `problem`.
@@ -432,7 +433,7 @@ class StreamDecoder:
             for slot, item in zip(slots, output, strict=True):
                 self._assembly.settle(slot, item)
         else:
-            body["output"] = assembled
+            body = _placed(body, assembled)
             slots = self._assembly.slots
         for slot in slots:
             chunks += self._finish_item(slot)
@@ -448,6 +449,15 @@ class StreamDecoder:
         self._ended = True
         self._response = response
         return chunks
+
+
+def _placed(body: dict[str, Any], items: list[dict[str, Any]]) -> dict[str, Any]:
+    """The answer with these items where they belong: calls of corpus tools stand beside the output (B26)."""
+    beside = [item for item in items if is_beside(item)]
+    placed = {**body, "output": [item for item in items if not is_beside(item)]}
+    if beside and not placed.get("hosted_tool_calls"):
+        placed["hosted_tool_calls"] = beside
+    return placed
 
 
 def _identity(event: dict[str, Any]) -> tuple[str | None, int | None]:
