@@ -189,4 +189,14 @@ LOOP: tuple[Requirement, ...] = (
     ),
     R("loop:slot", "issue 6, section 1", "A response gives its model's slot to others while its tools run."),
     R("loop:none", "issue 6, section 1", "A request without hosted tools takes no step for them."),
+    R(
+        "loop:budget:window",
+        "hosted-search B6",
+        "Where what was found fills the context, the model answers without tools; else the reason is `context_window`.",
+    ),
+    R(
+        "loop:fault:engine",
+        "hosted-search B3",
+        "A model that fails in a later turn fails the response, which keeps what was found until then.",
+    ),
 )

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from antiphon.errors import ContextOverflowError
 from antiphon.prompt.looping import ANSWER_NOW, HOSTED_INSTRUCTIONS
 from antiphon.protocol.request import decode_create_response
 from antiphon.store.base import Scope
@@ -192,6 +194,46 @@ async def test_b6_a_model_that_even_then_only_searches_leaves_the_response_incom
     assert (answer["status"], answer["incomplete_details"]) == ("incomplete", {"reason": "max_tool_calls"})
     assert answer["output_text"] == "so far"
     assert len(answer["hosted_tool_calls"]) == 1
+
+
+@requirement("loop:budget:window")
+async def test_b6_a_context_that_what_was_found_fills_up_still_gets_an_answer_without_tools(
+    api: InProcess, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+):
+    _, engine = api.service.limits.resolve(Scope("default"), "scripted")
+    asked = "\n".join(["!TEXT so far", search("big"), "!THEN", "!TEXT what there is"])
+
+    async def answered(room: int, **fields: Any) -> dict[str, Any]:
+        narrow = replace(engine.capabilities, context_length=room)
+        monkeypatch.setattr(engine, "_capabilities", narrow)
+        return await api.create(asked, tools=[SEARCH], **fields)
+
+    real = type(engine).prepare
+
+    async def prepare(self: Any, prompt: Any) -> Any:
+        # The functions of tools take their part of a context, which this model does not count.
+        turn = await real(self, prompt)
+        tokens = turn.input_tokens + 500 * len(prompt.tools)
+        if tokens >= self.capabilities.context_length:
+            raise ContextOverflowError(tokens, self.capabilities.context_length)
+        return turn
+
+    monkeypatch.setattr(type(engine), "prepare", prepare)
+    answer = await answered(1100)
+    assert (answer["status"], answer["output_text"]) == ("completed", "so farwhat there is")
+    answer = await answered(600)
+    assert (answer["status"], answer["incomplete_details"]) == ("incomplete", {"reason": "context_window"})
+    assert answer["output_text"] == "so far"
+    assert len(answer["hosted_tool_calls"]) == 1
+
+
+@requirement("loop:fault:engine")
+async def test_a_model_that_fails_in_a_later_turn_leaves_what_was_found(api: InProcess):
+    answer = await api.create("\n".join([search("one"), "!THEN", "!FAIL oh"]), tools=[SEARCH])
+    assert (answer["status"], answer["output_text"]) == ("failed", "oh")
+    assert [call["status"] for call in answer["hosted_tool_calls"]] == ["completed"]
+    told = await api.create("!ECHO", previous_response_id=answer["id"])
+    assert "found one" in told["output_text"]
 
 
 @requirement("loop:choice")

@@ -8,9 +8,10 @@ tools that run here are run, and at the budget of their calls the model is told 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
-from contextlib import aclosing, nullcontext
+from contextlib import aclosing
 from typing import Any
 
 from antiphon.engines.base import PreparedTurn, Sampled
@@ -26,9 +27,10 @@ from antiphon.machine.turn import Progress, Step, calls_here, next_step, waits_f
 from antiphon.machine.usage import NOTHING_USED, usage_of
 from antiphon.prompt.messages import Conversation
 from antiphon.prompt.toolbox import Toolbox
-from antiphon.protocol.items import Message
+from antiphon.protocol.items import Item, Message
 from antiphon.protocol.parts import OutputText, Refusal
 from antiphon.runtime.calls import Calls
+from antiphon.runtime.early import EarlyTurn
 from antiphon.runtime.edits import applied
 from antiphon.runtime.hosted import Called
 from antiphon.runtime.journal import Journal
@@ -36,7 +38,7 @@ from antiphon.runtime.keeper import Keeper, KeptCall
 from antiphon.runtime.observer import Observer
 from antiphon.runtime.outputs import items_of
 from antiphon.runtime.plans import RunPlan
-from antiphon.runtime.rounds import MOST_TURNS
+from antiphon.runtime.rounds import MOST_TURNS, Rounds
 from antiphon.runtime.thoughts import Summaries
 from antiphon.tools.code.citations import cited_files
 
@@ -82,9 +84,11 @@ class Generation:
         self._number = begun.rounds
         self._first_item = begun.first_item
         self._kept = kept
+        self._early: EarlyTurn | None = None
         self._left: Sequence[Called] = ()
         self._asked = False
         self._answering = False
+        self._why = "max_tool_calls"
         self._calls: Calls | None = None
         if plan.hosted is not None:
             self._calls = Calls(plan.hosted, observer, keeper, self._tell)
@@ -116,6 +120,16 @@ class Generation:
         if edits is not None:
             self._log.response.context_management = edits
         assembler.finish(int(time.time()))
+
+    def ask(self) -> None:
+        """Have the engine begin with the first turn already, which must be that of the plan; `close` is due then."""
+        self._early = EarlyTurn(self._plan.engine, self._plan.turn)
+
+    async def close(self) -> None:
+        """Give up what the engine was asked for and nobody has taken."""
+        early, self._early = self._early, None
+        if early is not None:
+            await early.aclose()
 
     def _edits(self) -> dict[str, Any] | None:
         """What of its context was edited in this response (B14)."""
@@ -160,7 +174,7 @@ class Generation:
         turn, compaction = plan.turn, plan.compaction
         if self._calls is not None:
             # A model is not kept waiting for tools.
-            async with plan.engine.gate.aside() if plan.late is not None else nullcontext():
+            async with plan.engine.gate.aside() if plan.late is not None else contextlib.nullcontext():
                 before = await self._prologue(self._calls)
             if plan.late is not None and not self._asked:
                 turn, compaction = await plan.late(items_of(before))
@@ -210,7 +224,7 @@ class Generation:
         of_turn = self._log.items()[self._first_item :]
         if next_step(of_turn, stopped.reason, len(held)) is Step.FINISH:
             if self._answering and not (stopped.cut or assembler.answers or _says(of_turn)):
-                assembler.stopped = Stop("max_tool_calls", stopped.usage)
+                assembler.stopped = Stop(self._why, stopped.usage)
             return None
         assembler.end_turn()
         return await self._next(parts, held, turn.prompt.toolbox)
@@ -247,14 +261,12 @@ class Generation:
         if sampled is None:
             self._number += 1
         self._answering = hosted is not None and (hosted.exhausted or self._number >= MOST_TURNS)
-        turn = None
-        reason = "length"
+        turn, reason = None, "length"
         if rounds is not None:
             try:
                 turn = await rounds.turn(parts, before, assembler.spent.output_tokens, answer=self._answering)
             except ContextOverflowError:
-                # Searches for tools end as any limit does; what hosted tools gave is the server's own doing (B6).
-                reason = "length" if hosted is None else "context_window"
+                turn, reason = await self._answer(rounds, parts, before)
         if turn is None:
             assembler.stopped = Stop(reason, NOTHING_USED)
             return None
@@ -266,6 +278,24 @@ class Generation:
         if self._journal is not None:
             self._journal.begin_turn(turn.sampled, self._number, assembler.spent)
         return turn
+
+    async def _answer(
+        self, rounds: Rounds, parts: Sequence[Conversation], before: Sequence[Item]
+    ) -> tuple[PreparedTurn | None, str]:
+        """The last turn of a response that does not fit any more, or why there is none.
+
+        Without tools the model may still be able to answer. Searches for tools end as any limit does; what hosted tools
+        gave is the server's own doing (B6).
+        """
+        if self._plan.hosted is None:
+            return None, "length"
+        if self._answering:
+            return None, "context_window"
+        self._answering, self._why = True, "context_window"
+        turn = None
+        with contextlib.suppress(ContextOverflowError):
+            turn = await rounds.turn(parts, before, self._assembler.spent.output_tokens, answer=True)
+        return turn, "context_window"
 
     async def _turn(self, turn: PreparedTurn) -> None:
         """Generate one turn, up to its `Stop`."""
@@ -281,7 +311,8 @@ class Generation:
             turn.sampled = Sampled()
             if self._journal is not None:
                 self._journal.draw_again(turn.sampled)
-        async with aclosing(plan.engine.generate(turn)) as batches:
+        early, self._early = self._early, None
+        async with aclosing(early or plan.engine.generate(turn)) as batches:
             async for deltas in batches:
                 if not self._came:
                     self._came = True

@@ -41,7 +41,7 @@ class _Row(Struct, array_like=True):
     text: str
     approval: str | None
     asks: dict[str, Any] | None
-    spent: tuple[int, int, int, int]
+    spent: tuple[int, int, int, int, int]
 
 
 _decode_row = msgspec.msgpack.Decoder(_Row).decode
@@ -144,7 +144,7 @@ class Keeper:
         self._observer = observer
         self._settled = settled
         self._lost = lost
-        self._spent = (0, 0, 0, 0)
+        self._spent = (0, 0, 0, 0, 0)
 
     async def begin(self, calls: Sequence[Called], spent: TokenUsage) -> None:
         """Write the calls of a turn; `spent` is what the response has used so far.
@@ -153,7 +153,8 @@ class Keeper:
             InternalError: the response is not run here any more.
         """
         await self._settled()
-        self._spent = (spent.input_tokens, spent.output_tokens, spent.cached_tokens, spent.reasoning_tokens)
+        counts = (spent.input_tokens, spent.output_tokens, spent.cached_tokens, spent.reasoning_tokens)
+        self._spent = (*counts, spent.cache_write_tokens)
         await self._write(calls, PENDING)
 
     async def running(self, called: Called) -> None:
