@@ -168,4 +168,5 @@ MCP: tuple[Requirement, ...] = (
         "The library is imported when a server is first asked; without it a list says what to install.",
     ),
     R("web:cited", "issue 6, section 7", "What the model cites of a search by number is a `url_citation` of the text."),
+    R("mcp:bounded", "issue 6, section 5", "Connections to MCP servers are bounded, for each tenant and for all."),
 )

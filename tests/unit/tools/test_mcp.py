@@ -428,3 +428,31 @@ async def test_without_the_library_a_list_says_what_to_install(
     monkeypatch.setitem(sys.modules, "antiphon.tools.mcp.links", None)
     found = await use(provider, entry("https://mcp.example/"))
     assert "antiphon[mcp]" in found.items[0]["error"]
+
+
+@requirement("mcp:bounded")
+async def test_connections_are_bounded_and_those_in_use_are_kept(
+    stub: McpStub, provider: McpProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("antiphon.tools.mcp.links.MOST_OF_ONE_TENANT", 2)
+    tokens = ("one", "two", "three")
+    found = [await use(provider, entry(stub.url, authorization=token)) for token in tokens]
+    assert [each.items[0]["error"] for each in found] == [None] * 3
+    entered: list[str] = []
+
+    async def waits(request: Request) -> bytes:
+        entered.append(request.headers["authorization"])
+        await stub.release.wait()
+        return result(request, {"content": []})
+
+    stub.behaviours["tools/call"] = waits
+    calls = [asyncio.create_task(found[index].call("echo")) for index in (1, 2)]
+    async with asyncio.timeout(10):
+        while len(entered) < 2:
+            await asyncio.sleep(0)
+    refused = await found[0].call("echo")
+    assert "Too many" in refused["error"]["message"]
+    stub.release.set()
+    assert [(await call)["status"] for call in calls] == ["completed"] * 2
+    # Once they rest, one of them makes room.
+    assert (await found[0].call("echo"))["status"] == "completed"

@@ -16,6 +16,7 @@ from antiphon.tools.mcp.servers import Server
 __all__ = ["Links"]
 
 MOST_LINKS: Final = 64
+MOST_OF_ONE_TENANT: Final = 16
 IDLE_SECONDS: Final = 60.0
 IDLE_PROGRAM_SECONDS: Final = 600.0
 _GONE: Final = 404
@@ -74,7 +75,7 @@ class Links:
         link = self._links.get(key)
         fresh = link is None or not link.usable
         if link is None or not link.usable:
-            self._make_room()
+            self._make_room(tenant)
             link = self._links[key] = Link(server, self._lookup, lambda: self._changed(server.key))
         timer = self._idle.pop(key, None)
         if timer is not None:
@@ -105,10 +106,12 @@ class Links:
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 
-    def _make_room(self) -> None:
-        if len(self._links) < MOST_LINKS:
+    def _make_room(self, tenant: str) -> None:
+        own = [key for key in self._links if key[0] == tenant]
+        crowd = own if len(own) >= MOST_OF_ONE_TENANT else list(self._links) if len(self._links) >= MOST_LINKS else []
+        if not crowd:
             return
-        idle = next((key for key, link in self._links.items() if link.users == 0), None)
+        idle = next((key for key in crowd if self._links[key].users == 0), None)
         if idle is None:
             raise protocol_fault(CLOSED, "Too many MCP servers are in use; try again.")
         self._leave(idle, self._links[idle])
