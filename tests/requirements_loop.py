@@ -199,4 +199,5 @@ LOOP: tuple[Requirement, ...] = (
         "hosted-search B3",
         "A model that fails in a later turn fails the response, which keeps what was found until then.",
     ),
+    R("loop:metrics", "operations C2", "Runs of hosted tools are counted and timed, by tool and by how they ended."),
 )

@@ -277,6 +277,15 @@ async def test_a_model_with_one_slot_serves_others_while_a_tool_runs(api: InProc
     assert (engine.gate.running, engine.gate.waiting) == (0, 0)
 
 
+@requirement("loop:metrics")
+async def test_runs_are_counted_by_tool_and_by_how_they_ended(api: InProcess):
+    await api.create("\n".join([search("one"), search("break"), "!THEN", "!TEXT x"]), tools=[SEARCH])
+    told = (await api.client.get("http://127.0.0.1/metrics")).text
+    for status in ("completed", "failed"):
+        assert f'antiphon:tool_runs_total{{status="{status}",tool="search_corpus_call"}} 1.0' in told, told
+    assert 'antiphon:tool_run_seconds_count{tool="search_corpus_call"} 2.0' in told
+
+
 @requirement("loop:none")
 async def test_a_request_without_hosted_tools_takes_no_step_for_them(
     api: InProcess, corpus: Corpus, monkeypatch: pytest.MonkeyPatch

@@ -42,6 +42,8 @@ _PREPARED = "antiphon:prompt_preparation_seconds"
 _FIRST = "antiphon:time_to_first_token_seconds"
 _WHOLE = "antiphon:e2e_request_latency_seconds"
 _COMMIT = "antiphon:store_commit_seconds"
+_TOOLS = "antiphon:tool_runs"
+_TOOL_TIME = "antiphon:tool_run_seconds"
 _HTTP = "http_requests"
 _HTTP_TIME = "http_request_duration_seconds"
 
@@ -152,6 +154,8 @@ class Telemetry(Observer):
         self._registry.register(self._missed_rings)
         self._engine_events = counter("engine_events", "What happened to engines.", [*labels, "event"])
         self._webhooks = counter("webhook_attempts", "Attempts to deliver webhooks, by how they ended.", ["outcome"])
+        meters.counter(_TOOLS, "Runs of hosted tools, by how they ended.", ["tool", "status"])
+        meters.histogram(_TOOL_TIME, "Runs of hosted tools.", ["tool"])
         meters.counter(_HTTP, "HTTP requests.", ["handler", "method", "status"])
         meters.histogram(_HTTP_TIME, "HTTP requests, to the end of the answer.", ["handler", "method"])
 
@@ -222,6 +226,11 @@ class Telemetry(Observer):
         self._webhooks.labels(outcome).inc()
         if outcome in _LOST_WEBHOOKS:
             _log.warning(f"webhook {outcome}")
+
+    def tool_ended(self, kind: str, status: str, seconds: float) -> None:
+        """Count a run of a hosted tool, and how long it took."""
+        self._meters.meter(_TOOLS, kind, status).value += 1
+        self._meters.times(_TOOL_TIME, kind).observe(seconds)
 
     def fault(self, message: str, error: BaseException) -> None:
         """Log a fault with its traceback, which no client sees.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
@@ -249,7 +250,10 @@ class Calls:
     async def _run(self, called: Called) -> None:
         if self._keeper is not None:
             await self._keeper.running(called)
+        began = time.monotonic()
         self._set(called, await self._outcome(called))
+        status = "completed" if (called.given or {}).get("status") == "completed" else "failed"
+        self._observer.tool_ended(str(called.body["type"]), status, time.monotonic() - began)
         if self._keeper is not None:
             await self._keeper.done(called)
 

@@ -31,5 +31,8 @@ class Observer:
     def webhook_attempt(self, outcome: str) -> None:
         """An attempt to deliver a webhook: delivered, gone, failed, refused, unknown (no such endpoint) or expired."""
 
+    def tool_ended(self, kind: str, status: str, seconds: float) -> None:
+        """A run of a hosted tool ended after so long; `kind` is the type of its item, `status` completed or failed."""
+
     def fault(self, message: str, error: BaseException) -> None:
         """A fault of ours that the caller is not shown."""
