@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from antiphon.tools.code.box import PipedBox
+from antiphon.tools.code.bubblewrap import _ENVIRONMENT
 from antiphon.tools.code.sandbox import Box, BoxEndedError, BoxLimits
 from support.sandboxes import SMALL, bubblewrap, small_box
 from support.server import wait_until
@@ -71,7 +72,7 @@ async def test_no_file_of_the_machine_is_seen(tmp_path: Path, monkeypatch: pytes
     assert seen == {
         "paths": [],
         "users": "sandbox:x:65534:65534:sandbox:/tmp:/bin/sh\n",
-        "environment": ["HOME", "LANG", "MPLBACKEND", "PATH", "PWD", "PYTHONDONTWRITEBYTECODE", "TMPDIR"],
+        "environment": sorted([*_ENVIRONMENT, "PWD"]),
         "writable": ["/mnt", "/mnt/tmp", "/mnt/data", "/dev/shm"],
     }
 

@@ -349,6 +349,37 @@ async def test_the_box_that_is_idle_longest_makes_room_and_all_in_use_is_said(
         await boxed.run(made[2], "1")
 
 
+@pytest.mark.requirement("containers:sandboxes")
+async def test_what_runs_in_a_container_ends_with_it_also_while_it_starts(boxed: Containers) -> None:
+    made = await boxed.create(MINE, CreateContainer("deleted in the middle"))
+    await boxed.run(made, "1")
+    running = asyncio.ensure_future(boxed.run(made, "while True: pass"))
+    while not made.lock.locked():
+        await asyncio.sleep(0)
+    await boxed.delete(MINE, made.id)
+    with pytest.raises(InvalidRequestError, match="The sandbox ended"):
+        await running
+    assert made.box is None
+    begun = await boxed.create(MINE, CreateContainer("deleted at the start"))
+    starting = asyncio.ensure_future(boxed.run(begun, "1"))
+    while not boxed._running._starting:
+        await asyncio.sleep(0)
+    await boxed.delete(MINE, begun.id)
+    with pytest.raises(InvalidRequestError, match="has expired"):
+        await starting
+    assert begun.box is None
+    left = await boxed.create(MINE, CreateContainer("left"))
+    await boxed.run(left, "kept = 1")
+    leaving = asyncio.ensure_future(boxed.run(left, "while True: pass"))
+    while not left.lock.locked():
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    assert (await boxed.run(left, "2")).cell.result == "2"
+
+
 @pytest.mark.requirement("containers:names")
 @pytest.mark.parametrize(
     ("given", "kept"),

@@ -8,11 +8,13 @@ inside: no path that code has made is ever opened outside.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import platform
 import re
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Generator, Iterator
@@ -36,6 +38,8 @@ _ENVIRONMENT = {
     "HOME": "/tmp",  # noqa: S108 - of the box
     "LANG": "C.UTF-8",
     "MPLBACKEND": "Agg",
+    "OMP_NUM_THREADS": "4",  # threads count as processes, and a machine may have more cores than a box may have those
+    "OPENBLAS_NUM_THREADS": "4",
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "PYTHONDONTWRITEBYTECODE": "1",
     "TMPDIR": "/tmp",  # noqa: S108 - of the box
@@ -51,7 +55,8 @@ _WAIT = 'read -r _ && exec "$@"'
 class Way(Struct, frozen=True):
     """How boxes are started here: `program` is bubblewrap, `python` what runs in them, with the `prefixes` it needs.
 
-    `drops` says that they run as `nobody`, since the server is root; `proc` that they have a `/proc` of their own.
+    `drops` says that they run as `nobody`, since the server is root; `proc` that they have a `/proc` of their own;
+    `setuid` that the program is one that takes the rights of root for itself.
     """
 
     program: str
@@ -60,6 +65,7 @@ class Way(Struct, frozen=True):
     prefixes: tuple[str, ...]
     drops: bool
     proc: bool = True
+    setuid: bool = False
 
 
 class Bubblewrap(Backend):
@@ -144,8 +150,8 @@ class Bubblewrap(Backend):
         yield from (self.way.program, "--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net")
         yield from ("--unshare-uts", "--unshare-cgroup-try", "--uid", str(_NOBODY), "--gid", str(_NOBODY))
         yield from ("--hostname", "sandbox", "--die-with-parent", "--new-session", "--cap-drop", "ALL")
-        if self.way.version >= _FIRST_WITH_DISABLE_USERNS:
-            yield "--disable-userns"
+        if self.way.version >= _FIRST_WITH_DISABLE_USERNS and not self.way.setuid:
+            yield "--disable-userns"  # older ones leave it to the filter of system calls
         yield from _system(self.way.prefixes)
         yield from ("--ro-bind-data", str(passwd), "/etc/passwd")
         if self.way.proc:
@@ -170,12 +176,12 @@ async def find_bubblewrap(python: str | None = None) -> Bubblewrap:
     program = shutil.which("bwrap")
     if program is None or platform.system() != "Linux":
         raise NoSandboxError("bubblewrap is not installed (apt install bubblewrap)")
-    version = _version(program)
+    version = await asyncio.to_thread(_version, program)
     chosen = python or _default_python()
-    prefixes = _prefixes(chosen)
+    prefixes = await asyncio.to_thread(_prefixes, chosen)
     groups = Groups()
     last = ""
-    way = Way(program, version, chosen, prefixes, drops=False)
+    way = Way(program, version, chosen, prefixes, drops=False, setuid=_is_setuid(program))
     for drops in (True, False) if os.geteuid() == 0 else (False,):
         for proc in (True, False):
             found = Bubblewrap(structs.replace(way, drops=drops, proc=proc), groups)
@@ -187,6 +193,10 @@ async def find_bubblewrap(python: str | None = None) -> Bubblewrap:
                 await box.close()
                 return found
     raise NoSandboxError(f"bubblewrap is installed, but no sandbox of it starts here. {last}")
+
+
+def _is_setuid(program: str) -> bool:
+    return bool(Path(program).stat().st_mode & stat.S_ISUID)
 
 
 def _version(program: str) -> tuple[int, ...]:

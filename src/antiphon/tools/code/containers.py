@@ -121,7 +121,8 @@ class Containers:
         found = self._of.get(scope.tenant, {}).get(container_id) if is_container_id(container_id) else None
         if found is None:
             raise NotFoundError(
-                f"Container with id '{quoted(container_id)}' not found. Containers end with the server that has them.",
+                f"Container with id '{quoted(container_id)}' not found. "
+                "Only the server that made a container knows it, and it ends with that.",
                 param="container_id",
             )
         self._check(found)

@@ -159,16 +159,20 @@ class Running:
             return box
         await self.end(container)
         if container.expired_at is not None:
-            raise InvalidRequestError("The container has expired.", code="container_expired")
+            raise _expired()
         backend = await self.backend()
         await self._place()
         try:
             settings = self._settings
             limits = BoxLimits(container.memory, settings.sandbox_disk, settings.sandbox_processes, self._seconds)
-            container.box = await backend.start(limits)
+            box = container.box = await backend.start(limits)
         finally:
             self._starting -= 1
-        return container.box
+        if container.expired_at is not None:
+            # It was deleted meanwhile, and nobody else would end what was started for it.
+            await self.end(container)
+            raise _expired()
+        return box
 
     @property
     def _seconds(self) -> float:
@@ -252,6 +256,10 @@ class Running:
         container.files[kept.id] = kept
         container.placed[listed.path] = kept.id
         return kept
+
+
+def _expired() -> InvalidRequestError:
+    return InvalidRequestError("The container has expired.", code="container_expired")
 
 
 def _below(path: str) -> str:
