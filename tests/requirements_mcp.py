@@ -169,4 +169,14 @@ MCP: tuple[Requirement, ...] = (
     ),
     R("web:cited", "issue 6, section 7", "What the model cites of a search by number is a `url_citation` of the text."),
     R("mcp:bounded", "issue 6, section 5", "Connections to MCP servers are bounded, for each tenant and for all."),
+    R(
+        "client:agents:mcp",
+        "client-contract 4.3",
+        "The Agents SDK runs hosted MCP tools, streamed and not, and its function decides on their calls.",
+    ),
+    R(
+        "client:pydantic-ai:mcp",
+        "client-contract 4.3",
+        "pydantic-ai has an MCP server's tools run, and goes on with them.",
+    ),
 )
