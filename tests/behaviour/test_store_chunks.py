@@ -233,14 +233,29 @@ async def test_headings_are_searched_too(corpus: Both) -> None:
 
 
 @requirement("corpus-store:text:words")
-@pytest.mark.parametrize(
-    "word", ['"', "NEAR", "AND", "OR", "NOT", "*", "a*", "text:cat", "^cat", "ca\0t", "''", ")", "|", "\ud800"]
-)
-async def test_no_word_is_read_as_an_operator(corpus: Both, word: str) -> None:
+async def test_no_word_is_read_as_an_operator(corpus: Both) -> None:
     await fill(corpus, "file-1", "cat and dog", "near not or")
-    found = await hits(corpus, word, "dog")
-    assert ("file-1", 0) in found
-    assert len(await hits(corpus, *[f"word{number}" for number in range(500)], "dog")) <= 1
+    words = [
+        '"',
+        "NEAR",
+        "AND",
+        "OR",
+        "NOT",
+        "*",
+        "a*",
+        "text:cat",
+        "^cat",
+        "ca\0t",
+        "''",
+        ")",
+        "|",
+        "\\",
+        "&",
+        "\ud800",
+    ]
+    for word in words:
+        assert ("file-1", 0) in await hits(corpus, word, "dog"), word
+    assert await hits(corpus, *[f"word{number}" for number in range(500)], "dog") == []
 
 
 @requirement("corpus-store:text:files")

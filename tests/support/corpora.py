@@ -14,7 +14,7 @@ __all__ = ["BUILT", "OWNER", "ROOM", "chunk", "claimed", "fill", "new_file", "ne
 
 ROOM = CorpusLimits(most_stores=100, most_files=1_000)
 OWNER = "server 1"
-BUILT = ("memory", "sqlite")
+BUILT = ("memory", "sqlite", "postgres")
 
 
 class Both(CorpusStore, FileStore):

@@ -95,7 +95,8 @@ class PostgresStore(
         """Where it lies and what it holds; what has expired counts until it is swept. Reads whole tables."""
         responses, items, size, _, conversations = await self._totals()
         files = (await self._fetch("count_files"))[0][0]
-        return StoreStatus(location(self.url), True, responses, items, size, conversations, files)
+        corpora = (await self._fetch("count_all_vector_stores"))[0][0]
+        return StoreStatus(location(self.url), True, responses, items, size, conversations, files, corpora)
 
     def listen(self, doorbell: Doorbell) -> None:
         """Ring for what other servers write; a help only."""

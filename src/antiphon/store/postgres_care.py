@@ -130,9 +130,14 @@ async def vacuum_database(url: str) -> SpaceReport:
 
 TABLES = [
     "api_keys",
+    "batches",
     "codec_keys",
     "conversation_items",
     "conversations",
+    "corpus_chunks",
+    "corpus_terms",
+    "corpus_vectors",
+    "corpus_words",
     "event_batches",
     "file_chunks",
     "files",
@@ -144,8 +149,10 @@ TABLES = [
     "response_items",
     "responses",
     "samples",
+    "store_files",
     "tenants",
     "tool_runs",
+    "vector_stores",
     "webhook_deliveries",
 ]
 """The tables of the store, but for that of its schema's version."""

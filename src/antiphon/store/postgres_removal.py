@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from antiphon.store.postgres_chunks import PostgresChunks
 from antiphon.store.postgres_core import Key, storable
 from antiphon.store.postgres_database import Connection, execute, fetch
-from antiphon.store.postgres_files import PostgresFiles
 from antiphon.store.postgres_limits import PostgresLimits
 from antiphon.store.refusals import response_in_progress
 from antiphon.store.rows import Scope
@@ -18,7 +18,7 @@ _RECORDS = 1000
 _MOST_HELD_BACK = 10_000
 
 
-class PostgresRemoval(PostgresLimits, PostgresFiles):
+class PostgresRemoval(PostgresLimits, PostgresChunks):
     """Deletes responses, chains and tenants, and sweeps."""
 
     async def delete_response(self, scope: Scope, response_id: str) -> bool:
@@ -113,12 +113,14 @@ class PostgresRemoval(PostgresLimits, PostgresFiles):
 
         await self._repeat(responses)
         await self._repeat(conversations)
+        await self._remove_corpora_of(tenant)
         await self._remove_files_of(tenant)
 
     async def sweep(self, now: float) -> int:
         """Make gone what has expired by `now`, enforce the limits, and remove what nothing needs.
 
-        Returns the number of responses, conversations, idempotency records and files that nobody will find any more.
+        Returns the number of responses, conversations, idempotency records, files and vector stores that nobody
+        will find any more.
 
         Raises:
             UnavailableError: it cannot be written now.
@@ -144,6 +146,7 @@ class PostgresRemoval(PostgresLimits, PostgresFiles):
         while records := await self._execute("expire_idempotent", now=now, most=_RECORDS):
             removed += records
         removed += await self._remove_due_files(now)
+        removed += await self._expire_corpora(now)
         await self._repeat(lambda connection, _: self._erase(connection, now))
         return removed
 

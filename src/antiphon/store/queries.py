@@ -43,16 +43,23 @@ def parse_queries(text: str) -> dict[str, str]:
 
 
 def split_statements(text: str) -> tuple[str, ...]:
-    """The single statements of a script, so that a migration can run them inside one transaction."""
+    """The single statements of a script, so that a migration can run them inside one transaction.
+
+    Raises:
+        ValueError: the last one does not end; so SQLite takes 'CREATE TRIGGER' as PostgreSQL has it.
+    """
     statements: list[str] = []
     pending = ""
     for line in text.splitlines(keepends=True):
         if not pending and (not line.strip() or line.startswith("--")):
             continue
         pending += line
-        if sqlite3.complete_statement(pending):
+        # The body of a function of PostgreSQL's stands between two marks, and has statements of its own.
+        if sqlite3.complete_statement(pending) and pending.count("$$") % 2 == 0:
             statements.append(pending.strip())
             pending = ""
+    if pending:
+        raise ValueError(f"this statement does not end: {pending}")
     return tuple(statements)
 
 

@@ -15,9 +15,10 @@ from typing import Any
 
 from antiphon.errors import APIError, ConfigurationError
 from antiphon.store.corpora import ChunkVector, Ingestion, NewChunk, Place, StoredChunk, TextHit
+from antiphon.store.corpus_rows import storable_text, store_file
 from antiphon.store.queries import QUERIES
 from antiphon.store.rows import Scope
-from antiphon.store.sqlite_corpora import SQLiteCorpora, store_file
+from antiphon.store.sqlite_corpora import SQLiteCorpora
 from antiphon.store.sqlite_corpus_removal import INDEX_BITS, words_table
 from antiphon.store.sqlite_file import connect
 from antiphon.store.sqlite_writer import clean_error
@@ -266,7 +267,7 @@ class SQLiteChunks(SQLiteCorpora):
         added, size = 0, 0
         for chunk in chunks:
             row = (number << INDEX_BITS) + chunk.index
-            heading, text = _clean(chunk.heading), _clean(chunk.text)
+            heading, text = storable_text(chunk.heading), storable_text(chunk.text)
             if not execute(QUERIES["insert_corpus_chunk"], (row, heading, text, chunk.detail)).rowcount:
                 continue
             if chunk.vector:
@@ -280,8 +281,3 @@ class SQLiteChunks(SQLiteCorpora):
             size += len(heading.encode()) + len(text.encode()) + len(chunk.detail) + len(chunk.vector)
         execute(QUERIES["count_corpus_chunks"], (added, size, int(not self.text_fault), number))
         return True
-
-
-def _clean(text: str) -> str:
-    """Text as SQLite can hold it: halves of characters that came without the other become question marks."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()

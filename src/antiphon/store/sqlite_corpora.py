@@ -12,7 +12,6 @@ from antiphon.errors import APIError, InvalidRequestError
 from antiphon.store.corpora import (
     CorpusLimits,
     CorpusStore,
-    FileCounts,
     NewStoreFile,
     StoredBatch,
     StoredVectorStore,
@@ -21,48 +20,15 @@ from antiphon.store.corpora import (
     VectorStorePage,
     arranged,
     check_store_room,
-    expiry,
     named_like,
     window_of,
 )
+from antiphon.store.corpus_rows import expires_at, file_batch, store_file, vector_store
 from antiphon.store.queries import QUERIES
 from antiphon.store.rows import Scope
 from antiphon.store.sqlite_corpus_removal import SQLiteCorpusRemoval
 
-__all__ = ["SQLiteCorpora", "store_file"]
-
-
-def store_file(row: Sequence[Any]) -> StoreFile:
-    """A file of a vector store from the columns of its statements."""
-    vector_store_id, file_id, filename, created_at, status, attributes, detail, external_id, batch_id = row[:9]
-    code, message, usage, chunks, revision = row[9:14]
-    return StoreFile(
-        vector_store_id,
-        file_id,
-        filename.decode("utf-8", "surrogateescape"),
-        created_at,
-        status,
-        attributes,
-        detail,
-        external_id,
-        batch_id,
-        None if code is None else (code, message),
-        usage,
-        chunks,
-        revision,
-    )
-
-
-def _vector_store(row: Sequence[Any]) -> StoredVectorStore:
-    return StoredVectorStore(*row[:8], files=FileCounts(*row[8:13]))
-
-
-def _batch(vector_store_id: str, row: Sequence[Any]) -> StoredBatch:
-    return StoredBatch(row[0], vector_store_id, row[1], bool(row[2]), FileCounts(*row[3:8]))
-
-
-def _expires_at(row: StoredVectorStore) -> int | None:
-    return None if row.expires_after_days is None else int(expiry(row.last_active_at, row.expires_after_days))
+__all__ = ["SQLiteCorpora"]
 
 
 class SQLiteCorpora(SQLiteCorpusRemoval, CorpusStore):
@@ -75,7 +41,7 @@ class SQLiteCorpora(SQLiteCorpusRemoval, CorpusStore):
             InvalidRequestError: the tenant has no room for it.
             UnavailableError: it cannot be written now.
         """
-        values = (row.created_at, row.last_active_at, row.expires_after_days, _expires_at(row), row.detail)
+        values = (row.created_at, row.last_active_at, row.expires_after_days, expires_at(row), row.detail)
 
         def create() -> APIError | None:
             execute, now = self._open().connection.execute, self._clock()
@@ -91,13 +57,13 @@ class SQLiteCorpora(SQLiteCorpusRemoval, CorpusStore):
     async def find_vector_store(self, scope: Scope, vector_store_id: str) -> StoredVectorStore | None:
         """One by id, that has not expired."""
         found = self._read("find_vector_store", self._of_corpus(scope, vector_store_id))
-        return _vector_store(found[0]) if found else None
+        return vector_store(found[0]) if found else None
 
     async def find_vector_store_named(self, scope: Scope, name: str) -> StoredVectorStore | None:
         """The newest one of that name that has not expired."""
         values: dict[str, object] = {"tenant": scope.tenant, "name": name, "now": self._clock()}
         found = self._read("find_vector_store_named", values)
-        return _vector_store(found[0]) if found else None
+        return vector_store(found[0]) if found else None
 
     async def list_vector_stores(self, scope: Scope, page: VectorStorePage) -> Sequence[StoredVectorStore]:
         """Those of a tenant that have not expired."""
@@ -107,7 +73,7 @@ class SQLiteCorpora(SQLiteCorpusRemoval, CorpusStore):
         values: dict[str, object] = {"tenant": scope.tenant, "now": self._clock(), "most": page.limit}
         values.update(low=window.low, high=window.high)
         rows = self._read("vector_stores_down" if window.down else "vector_stores_up", values)
-        listed = [_vector_store(row) for row in rows]
+        listed = [vector_store(row) for row in rows]
         return listed[::-1] if window.turned else listed
 
     async def change_vector_store(
@@ -128,7 +94,7 @@ class SQLiteCorpora(SQLiteCorpusRemoval, CorpusStore):
             self._open().connection.execute(QUERIES["change_vector_store"], {**values, "n": found[0]})
             changed = self._one("find_vector_store", key)
             # With a shorter life it may be over.
-            return None if changed is None else _vector_store(changed)
+            return None if changed is None else vector_store(changed)
 
         return await self._write(change)
 
@@ -233,7 +199,7 @@ class SQLiteCorpora(SQLiteCorpusRemoval, CorpusStore):
     async def find_batch(self, scope: Scope, vector_store_id: str, batch_id: str) -> StoredBatch | None:
         """A batch of a vector store."""
         found = self._read("find_batch", {**self._of_corpus(scope, vector_store_id), "batch": batch_id})
-        return _batch(vector_store_id, found[0]) if found else None
+        return file_batch(vector_store_id, found[0]) if found else None
 
     async def cancel_batch(self, scope: Scope, vector_store_id: str, batch_id: str) -> StoredBatch | None:
         """Cancel the files of a batch that have not been ingested; None where there is no such batch.
@@ -254,7 +220,7 @@ class SQLiteCorpora(SQLiteCorpusRemoval, CorpusStore):
                     self._renew_file(number, "cancelled")
                 else:
                     execute(QUERIES["set_store_file_status"], ("cancelled", number))
-            return _batch(vector_store_id, self._one("find_batch", key) or found)
+            return file_batch(vector_store_id, self._one("find_batch", key) or found)
 
         cancelled = await self._write(cancel, heavy=True)
         await self._remove_lost()

@@ -25,7 +25,6 @@ NO_TEXT_SEARCH = (
 """What is told where there is no FTS5."""
 
 _MOST_DEAD = 1_000
-_MOST_RANKED = 20_000
 _ENOUGH = 4
 """How many times as many chunks as are wanted may be found before common words find no more of them."""
 
@@ -65,17 +64,17 @@ def clean_words(words: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(word for word in kept if word))
 
 
-def leading(counts: Mapping[str, int], most: int) -> list[str]:
+def leading(counts: Mapping[str, int], most: int, ranked_at_most: int = 20_000) -> list[str]:
     """The words that a chunk must hold one of to be found, from how many chunks hold each.
 
     Ranking costs by the chunks that are ranked, and the words that most chunks hold tell least: beyond
-    `_MOST_RANKED` chunks they add to the scores of chunks that hold a rarer word, and find none by themselves. Words
+    `ranked_at_most` chunks they add to the scores of chunks that hold a rarer word, and find none by themselves. Words
     that no chunk holds are left out.
     """
     found: list[str] = []
     ranked = 0
     for word, count in sorted(counts.items(), key=lambda pair: pair[1]):
-        if count and (ranked < _ENOUGH * most or ranked + count <= _MOST_RANKED):
+        if count and (ranked < _ENOUGH * most or ranked + count <= ranked_at_most):
             found.append(word)
             ranked += count
     return found

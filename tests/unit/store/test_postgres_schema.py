@@ -34,6 +34,7 @@ MAY_READ_ALL = {
     "report",
     "report_files",
     "count_files",
+    "count_all_vector_stores",
 }
 
 
@@ -48,6 +49,10 @@ IN_ORDER = {
     # The first of all endpoints is the first of the index.
     "due_endpoints": ("webhook_deliveries_by_endpoint",),
     "orphans": ("responses_running", "owners_pkey"),
+    "find_ingestion": ("store_files_waiting",),
+    "removed_file": ("store_files_removed",),
+    "lose_files_of_gone": ("vector_stores_gone",),
+    "gone_store": ("vector_stores_gone",),
 }
 
 
@@ -93,6 +98,20 @@ INSERT INTO conversations (tenant, id, created_at, added_at, used_at, metadata)
   SELECT 'many', 'c' || g, 1, 1, g, 'm' FROM generate_series(1, 3000) AS g;
 INSERT INTO conversation_items SELECT g % 3000 + 1, g, g FROM generate_series(1, 6000) AS g;
 INSERT INTO idempotency SELECT 'many', 'k' || g, 'd', 'r' || g, 1 FROM generate_series(1, 3000) AS g;
+INSERT INTO files (tenant, id, created_at, bytes, purpose, filename, whole)
+  SELECT 'many', 'f' || g, 1, 1, 'p', 'x', true FROM generate_series(1, 3000) AS g;
+INSERT INTO vector_stores (tenant, id, name, created_at, last_active_at, detail, expires_at, gone)
+  SELECT 'many', 'v' || g, 'n', 1, 1, 'x', CASE WHEN g % 5 = 0 THEN g END, g % 50 = 0
+  FROM generate_series(1, 2000) AS g;
+INSERT INTO batches (store, id, created_at) SELECT g, 'b' || g, 1 FROM generate_series(1, 2000) AS g;
+INSERT INTO store_files (store, upload, file_id, created_at, status, attributes, detail)
+  SELECT g % 2000 + 1, g, 'f' || g, g, (ARRAY['completed', 'completed', 'pending', 'removed'])[g % 4 + 1], 'a', 'd'
+  FROM generate_series(1, 3000) AS g;
+INSERT INTO corpus_chunks SELECT g % 3000 + 1, g, 'h', 't', 'd' FROM generate_series(1, 6000) AS g;
+INSERT INTO corpus_vectors SELECT g % 3000 + 1, g, 'v' FROM generate_series(1, 6000) AS g;
+INSERT INTO corpus_words SELECT g % 3000 + 1, g, 2, array_to_tsvector(ARRAY['word' || g, 'run', '#' || g % 20])
+  FROM generate_series(1, 6000) AS g;
+INSERT INTO corpus_terms SELECT g % 20, 'word' || g, 3 FROM generate_series(1, 6000) AS g;
 """
 
 
