@@ -80,6 +80,11 @@ UPSTREAMS: tuple[Requirement, ...] = (
         "responses-api 2.3",
         "The tokens of a prompt are counted by its upstream where that has a way, and estimated where it fails.",
     ),
+    R(
+        "upstream:early",
+        "issue 5, must show 6",
+        "An upstream is asked while the response is begun in the store, of which nothing is seen before that is done.",
+    ),
     R("upstream:held:websocket", "responses-api 7", "Over WebSocket a refusal of the upstream is an error frame."),
     R("upstream:retry", "issue 5, section 2", "A connection that fails before the first delta is tried once more."),
     R(

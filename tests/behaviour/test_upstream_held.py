@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
+from antiphon.errors import EngineError, UnavailableError
 from antiphon.http import foreground
 from antiphon.http.app import create_app
+from antiphon.machine.deltas import TextDelta
+from antiphon.prompt.prompt import ChatMessage, Prompt
+from antiphon.runtime.early import EarlyTurn
 from antiphon.settings import ModelConfig, Settings
 from antiphon.store.base import FinishedResponse, Scope
 from support.asgi import ManualExchange
@@ -121,3 +125,87 @@ async def test_over_a_websocket_a_refusal_is_an_error_frame(fake: FakeUpstream, 
         frames = await socket.until(*TERMINAL)
     assert frames[0]["type"] == "response.created"
     assert frames[-1]["response"]["status"] == "completed"
+
+
+@pytest.mark.requirement("upstream:early")
+async def test_an_upstream_is_asked_while_the_response_is_begun_in_the_store(
+    fake: FakeUpstream, app: InProcess, monkeypatch: pytest.MonkeyPatch
+):
+    asked, begins, store = asyncio.Event(), asyncio.Event(), app.service.store
+    assert store is not None
+    create = store.create_response
+
+    async def behave(exchange: Exchange) -> None:
+        asked.set()
+        await said("Hello")(exchange)
+
+    async def slow(*arguments: Any, **named: Any) -> None:
+        await begins.wait()
+        await create(*arguments, **named)
+
+    fake.behave = behave
+    monkeypatch.setattr(store, "create_response", slow)
+    exchange = ManualExchange(create_app(app.service), BODY)
+    await asyncio.wait_for(asked.wait(), 20)
+    assert exchange.sent.empty()
+    begins.set()
+    sent = await exchange.finished()
+    assert b"Hello" in b"".join(message.get("body", b"") for message in sent)
+    assert len(fake.asked) == 1
+
+
+@pytest.mark.requirement("upstream:early")
+async def test_an_upstream_is_left_when_the_store_does_not_begin_the_response(
+    fake: FakeUpstream, app: InProcess, monkeypatch: pytest.MonkeyPatch
+):
+    asked, store = asyncio.Event(), app.service.store
+    assert store is not None
+
+    async def behave(exchange: Exchange) -> None:
+        await exchange.head()
+        await exchange.events(exchange.piece("Hello"))
+        asked.set()
+        await exchange.gone.wait()
+
+    async def away(*_arguments: Any, **_named: Any) -> None:
+        await asked.wait()
+        raise UnavailableError("The store is away.")
+
+    fake.behave = behave
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "create_response", away)
+        answer = await app.client.post("/responses", json=BODY)
+    assert answer.status_code == 503
+    await asyncio.wait_for(fake.asked[0].gone.wait(), 20)
+    fake.behave = said("Hello")
+    assert (await app.stream("Hi"))[-1]["type"] == "response.completed"
+
+
+@pytest.mark.requirement("upstream:early")
+async def test_what_an_engine_has_begun_early_is_taken_or_given_up(fake: FakeUpstream, app: InProcess):
+    fake.behave = said("Hello", " you")
+    engine = app.service.registry.engines[0]
+
+    async def early() -> EarlyTurn:
+        return EarlyTurn(engine, await engine.prepare(Prompt(messages=[ChatMessage("user", "Hi")])))
+
+    taken = await early()
+    deltas = [delta async for batch in taken for delta in batch]
+    assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == "Hello you"
+    await taken.aclose()
+    asked = asyncio.Event()
+
+    async def silent(exchange: Exchange) -> None:
+        asked.set()
+        await exchange.gone.wait()
+
+    fake.behave = silent
+    given_up = await early()
+    await asyncio.wait_for(asked.wait(), 20)
+    await given_up.aclose()
+    await asyncio.wait_for(fake.asked[1].gone.wait(), 20)
+    fake.behave = refuses
+    refused = await early()
+    with pytest.raises(EngineError):
+        await anext(aiter(refused))
+    await refused.aclose()

@@ -122,8 +122,14 @@ class Generation:
         assembler.finish(int(time.time()))
 
     def ask(self) -> None:
-        """Have the engine begin with the first turn already, which must be that of the plan; `close` is due then."""
-        self._early = EarlyTurn(self._plan.engine, self._plan.turn)
+        """Have the engine begin with the first turn already; `close` is due then.
+
+        Not where something comes before that turn, or where it has to wait for others.
+        """
+        plan = self._plan
+        first = plan.generate and plan.compaction is None and plan.hosted is None and not plan.response.conversation
+        if first and plan.engine.gate.most is None:
+            self._early = EarlyTurn(plan.engine, plan.turn)
 
     async def close(self) -> None:
         """Give up what the engine was asked for and nobody has taken."""

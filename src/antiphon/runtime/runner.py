@@ -199,7 +199,16 @@ class Run:
             row = self._new_row(encode(self.plan.response))
             # Others count on what is more than one client's stream, which a power cut ends in any case.
             flush = self.plan.background or row.idempotency is not None or row.conversation_id is not None
-            await self.plan.store.create_response(self.plan.scope, row, flush=flush)
+            # An engine elsewhere is asked meanwhile: nothing of that is seen before this returns.
+            early = self._generation if self._unseen else None
+            if early is not None:
+                early.ask()
+            try:
+                await self.plan.store.create_response(self.plan.scope, row, flush=flush)
+            except BaseException:
+                if early is not None:
+                    await early.close()
+                raise
             self.journal.durable = len(self.log.frames)
             self._observer.store_commit(time.monotonic() - began)
         if not self._unseen:
@@ -214,6 +223,8 @@ class Run:
                 await self._generate()
             elif self._stopping not in (DETACHED, MOVED):
                 self._end_stopped()
+            if self._generation is not None:
+                await self._generation.close()
             if self._stopping == DETACHED and self.journal is not None and not self.log.ended:
                 await self.journal.flush()
                 self.live.move()
@@ -297,6 +308,8 @@ class Run:
         plan = self.plan
         output = unseal_known(plan.codec, plan.scope, self._output())
         size = sum(len(row.body) for row in plan.input_items) + len(self.body())
+        if plan.hosted is not None:
+            size += plan.hosted.size
         return Turn(self.id, plan.response.previous_response_id, plan.own, output, open_calls(output), size)
 
     def ended_turn(self) -> Turn:
