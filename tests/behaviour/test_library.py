@@ -11,6 +11,7 @@ import pytest
 
 from antiphon.corpus import librarian, searching
 from antiphon.corpus.library import Facet, Found, Ranking, chunk_id
+from antiphon.corpus.shelf import Shelves
 from antiphon.errors import EngineUnavailableError, InvalidRequestError, NotFoundError
 from support.corpora import ROOM, new_store
 from support.library import Meanings, Shelved
@@ -392,3 +393,20 @@ async def test_an_empty_store_and_one_that_was_emptied_give_nothing():
     rows = await shelved.stores("vs-9")
     await shelved.store.delete_vector_store(OURS, "vs-9")
     assert (await shelved.library.search(OURS, rows, ["cat"], most=3)).chunks == []
+
+
+@requirement("search:results")
+async def test_the_files_that_are_kept_in_memory_are_bounded():
+    shelved = Shelved(None)
+    for number in range(4):
+        await shelved.make(f"vs-{number}")
+        await shelved.put(f"f-{number}", "x", of={"text": "x" * 1_000}, into=f"vs-{number}")
+    shelves = Shelves(shelved.store, most_bytes=12_000)
+    rows = await shelved.stores("vs-0", "vs-1", "vs-2", "vs-3")
+    for row in rows:
+        assert len((await shelves.of(OURS, row)).files) == 1
+    kept = shelves._kept  # pyright: ignore[reportPrivateUsage]
+    assert [key[1] for key in kept] == ["vs-2", "vs-3"]
+    first, second = await asyncio.gather(shelves.of(OURS, rows[0]), shelves.of(OURS, rows[0]))
+    assert first is second
+    assert await shelves.of(OURS, rows[0]) is first

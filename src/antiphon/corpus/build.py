@@ -9,7 +9,6 @@ from typing import Final
 from antiphon.corpus.embedding import TextEmbedder
 from antiphon.corpus.localmodel import OwnEmbedder, ServedEmbedder, catalogue_model
 from antiphon.corpus.upstreams import Reranker, UpstreamEmbedder
-from antiphon.engines.base import EventHook
 from antiphon.engines.catalog import EMBEDDING_MODEL
 from antiphon.engines.registry import Registry
 from antiphon.engines.upstream.client import UpstreamTarget
@@ -30,8 +29,10 @@ def vectors_possible() -> bool:
     return all(importlib.util.find_spec(name) is not None for name in ("numpy", "gguf"))
 
 
-def document_embedder(settings: Settings, registry: Registry, on_event: EventHook | None = None) -> TextEmbedder | None:
+def document_embedder(settings: Settings, registry: Registry) -> TextEmbedder | None:
     """What `document_embedding` names; None for 'none', and where the libraries for vectors are not installed.
+
+    Who is told of the registry's models is told of this one too.
 
     Raises:
         ConfigurationError: it names no model that is served, or the upstream cannot be used.
@@ -52,7 +53,7 @@ def document_embedder(settings: Settings, registry: Registry, on_event: EventHoo
             raise ConfigurationError(f"--document-embedding: {error.message}") from None
         return ServedEmbedder(name, lambda: registry.resolve_embedder(name)[1])
     if name == EMBEDDING_MODEL:
-        return OwnEmbedder(name, catalogue_model(settings, on_event), on_event=on_event)
+        return OwnEmbedder(name, catalogue_model(settings, registry.on_event), on_event=registry.on_event)
     raise ConfigurationError(
         f"--document-embedding {name}: no embedding model of that name is served; it may also be "
         f"'{EMBEDDING_MODEL}', the URL of an upstream, or '{NONE}'."

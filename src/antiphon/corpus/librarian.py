@@ -96,7 +96,7 @@ class Librarian(Library):
         if ranking.text_weight <= 0 and ranking.vector_weight <= 0:
             raise _invalid("ranking_options", "one of the weights is more than 0")
         shelves = await self._opened(scope, stores)
-        files = _holding(shelves, filters)
+        files = await _holding(shelves, filters)
         return await self._searching.run(scope, Search(shelves, files, questions, most, ranking, without))
 
     async def grep(
@@ -117,7 +117,7 @@ class Librarian(Library):
         """
         scan = Scan(compiled(pattern, case_sensitive=case_sensitive), most)
         shelves = await self._opened(scope, stores)
-        files = _holding(shelves, filters)
+        files = await _holding(shelves, filters)
         ends = time.monotonic() + _GREP_SECONDS
         matches: list[Match] = []
         for shelf, only in zip(shelves, files, strict=True):
@@ -167,7 +167,7 @@ class Librarian(Library):
         if after is not None and beyond is None:
             raise _invalid("after", "the id of a chunk is expected")
         shelves = await self._opened(scope, stores)
-        pairs = list(zip(shelves, _holding(shelves, filters), strict=True))
+        pairs = list(zip(shelves, await _holding(shelves, filters), strict=True))
         note = ""
         if rank_by is not None and not _rankable(pairs, rank_by):
             note = f"The chunks are not ranked: '{quoted(rank_by)}' is no number of these files."
@@ -216,7 +216,7 @@ class Librarian(Library):
     ) -> Sequence[Facet]:
         """See `Library.facets`; of many files, the first ones are looked at."""
         shelves = await self._opened(scope, stores)
-        order = _ordered(list(zip(shelves, _holding(shelves, filters), strict=True)), None, True)
+        order = _ordered(list(zip(shelves, await _holding(shelves, filters), strict=True)), None, True)
         looked = [(file.attributes, file.row.chunks) for _, file in order[:MOST_SCANNED]]
         return await asyncio.to_thread(facets_of, looked, most_values, most_fields)
 
@@ -255,10 +255,12 @@ class Librarian(Library):
 Pairs = Sequence[tuple[Shelf, Collection[str] | None]]
 
 
-def _holding(shelves: Sequence[Shelf], filters: Sequence[Mapping[str, Any]]) -> list[Collection[str] | None]:
+async def _holding(shelves: Sequence[Shelf], filters: Sequence[Mapping[str, Any]]) -> list[Collection[str] | None]:
     """For each vector store the files that all filters let through; None for all of them."""
     wanted = read_filters(filters)
-    return [shelf.holding(wanted) for shelf in shelves]
+    if wanted is None:
+        return [None for _ in shelves]
+    return [await asyncio.to_thread(shelf.holding, wanted) for shelf in shelves]
 
 
 def _number(file: ShelvedFile, name: str) -> float | None:

@@ -41,8 +41,11 @@ _GRAPH_SLICE: Final = 64
 _GRAPH_WIDEN: Final = 4
 _GRAPH_MOST: Final = 4_096
 _GRAPH_EXACT: Final = 20_000
-GRAPH_ROW: Final = 300
-"""About what the edges of a vector in a graph take, in bytes."""
+_GRAPH_SEARCH: Final = 128
+"""How many vectors a walk through a graph keeps in view: the more, the less it misses."""
+
+GRAPH_ROW: Final = 1_000
+"""About what a vector in a graph takes beside its numbers, in bytes."""
 
 PLACE: Final = 8
 """Bytes of the place that a vector has."""
@@ -134,9 +137,8 @@ class Graph:
 
     def __init__(self, width: int) -> None:
         index: Any = importlib.import_module("usearch.index").Index
-        self._index = index(ndim=width, metric="ip", dtype="f16")
+        self._index = index(ndim=width, metric="ip", dtype="f16", expansion_search=_GRAPH_SEARCH)
         self._lock = threading.Lock()
-        self._width = width
         self._size = 0
 
     @property
@@ -147,7 +149,7 @@ class Graph:
     @property
     def nbytes(self) -> int:
         """About how much memory it takes."""
-        return self._size * (2 * self._width + GRAPH_ROW)
+        return int(self._index.memory_usage)
 
     def add(self, rows: Any) -> None:
         """Add rows, which get the next numbers; others search in between."""

@@ -19,10 +19,14 @@ from antiphon.protocol.stores import FILE_KEY
 from antiphon.store.base import Scope
 from antiphon.store.corpora import CorpusStore, StoredChunk, StoredVectorStore, StoreFile, StoreFilePage
 
-__all__ = ["MOST_FILES", "Shelf", "ShelvedFile", "Shelves"]
+__all__ = ["MOST_BYTES", "Shelf", "ShelvedFile", "Shelves"]
 
-MOST_FILES: Final = 200_000
-"""Files of all vector stores together that are kept, unless one store has more."""
+MOST_BYTES: Final = 128 * 2**20
+"""About how much the files of all vector stores may take that are kept; the last one stays whatever it takes."""
+
+_FILE: Final = 1_000
+_ATTRIBUTES: Final = 4
+"""How many times the bytes of their JSON attributes take as values."""
 
 _PAGE: Final = 1_000
 
@@ -44,6 +48,13 @@ class Shelf(Struct, frozen=True, eq=False):
     def chunks(self) -> int:
         """How many chunks they have."""
         return sum(file.row.chunks for file in self.files.values())
+
+    @property
+    def nbytes(self) -> int:
+        """About how much memory they take."""
+        return sum(
+            _FILE + _ATTRIBUTES * len(file.row.attributes) + len(file.row.detail) for file in self.files.values()
+        )
 
     def holding(self, wanted: Filter | None) -> frozenset[str] | None:
         """The ids of the files that a filter lets through; None for all of them."""
@@ -73,10 +84,11 @@ class Shelf(Struct, frozen=True, eq=False):
 class Shelves:
     """The files of the vector stores that were asked for last."""
 
-    def __init__(self, store: CorpusStore, most_files: int = MOST_FILES) -> None:
+    def __init__(self, store: CorpusStore, most_bytes: int = MOST_BYTES) -> None:
         self._store = store
-        self._most_files = most_files
+        self._most_bytes = most_bytes
         self._kept: OrderedDict[tuple[str, str], Shelf] = OrderedDict()
+        self._sizes: dict[tuple[str, str], int] = {}
         self._reading: dict[tuple[str, str, int], asyncio.Task[Shelf]] = {}
 
     async def of(self, scope: Scope, row: StoredVectorStore) -> Shelf:
@@ -109,9 +121,11 @@ class Shelves:
         before = self._kept.get(key)
         if before is None or before.store.version <= row.version:
             self._kept[key] = shelf
+            self._sizes[key] = shelf.nbytes
             self._kept.move_to_end(key)
-        while len(self._kept) > 1 and sum(len(each.files) for each in self._kept.values()) > self._most_files:
-            self._kept.popitem(last=False)
+        while len(self._kept) > 1 and sum(self._sizes.values()) > self._most_bytes:
+            gone, _ = self._kept.popitem(last=False)
+            del self._sizes[gone]
         return shelf
 
 

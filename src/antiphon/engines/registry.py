@@ -100,6 +100,11 @@ class Registry:
         self.embedders = [model for model in models if isinstance(model, Embedder)]
 
     @property
+    def on_event(self) -> EventHook | None:
+        """Who is told of models that come, fail and go."""
+        return self._on_event
+
+    @property
     def default_model(self) -> str | None:
         """The model of requests that name none, where there is one."""
         return self._names.default

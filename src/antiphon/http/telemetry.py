@@ -28,7 +28,7 @@ _log = structlog.get_logger("antiphon")
 _TROUBLE = frozenset(
     {"died", "restarted", "restart_failed", "load_failed", "context_reduced", "grammars_not_obeyed", "unreachable"}
 )
-_NEWS = frozenset({"added", "removed"})
+_NEWS = frozenset({"added", "removed", "fetching"})
 _LOST_WEBHOOKS = frozenset({"refused", "unknown", "expired"})
 AGAIN_SECONDS = 10.0
 """After so long a fault that lasts is told again."""
