@@ -84,4 +84,15 @@ HOSTED: tuple[Requirement, ...] = (
         "The SDK takes hosted items strictly by its types, and calls beside the output too.",
     ),
     R("hosted:driver", "B26", "The driver reads hosted items and calls beside the output the same streamed and whole."),
+    R(
+        "hosted:libraries",
+        "client-contract 4.3",
+        "Agents SDK, pydantic-ai and LangChain take hosted items, whole and streamed.",
+    ),
+    R(
+        "hosted:include:transcript",
+        "B4",
+        "`transcript` gives the whole stored conversation.",
+        deferred="Its shape is not known; input items and output are listed by routes of their own.",
+    ),
 )
