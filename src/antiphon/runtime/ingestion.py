@@ -89,7 +89,9 @@ class IngestionWorkers:
             if self._left:
                 pause = _AGAIN_SECONDS
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._rung.wait(), pause)
+                # Not `wait_for`, which may lose a cancellation that comes together with a ring.
+                async with asyncio.timeout(pause):
+                    await self._rung.wait()
 
     async def _claim(self) -> None:
         while len(self._running) < self._workers and not self._left:
