@@ -203,7 +203,7 @@ class Calls:
         kinds = {str(item.get("type")) for item in self.hosted.opening}
         earlier = [body for body in map(body_of, told) if body.get("type") in kinds]
         for index, item in enumerate(self.hosted.opening):
-            self._whole({**item, "id": earlier[index]["id"]} if index < len(earlier) else item)
+            self._whole(_as_told(item, earlier[index]) if index < len(earlier) else item)
 
     async def run(self, calls: Sequence[Called], spent: TokenUsage | None) -> bool:
         """Run calls of one turn and tell of them; whether any of them waits for an approval.
@@ -311,6 +311,13 @@ class Calls:
         told = self.hosted.keep({**called.body, **outcome.fields})
         self._tell([HostedEnd(told)])
         self.whole(outcome.also)
+
+
+def _as_told(item: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
+    """An item that comes before the first turn as an earlier life told it, if it came to tell all of it."""
+    if told.get("tools") or told.get("error"):
+        return {**{name: value for name, value in item.items() if name.startswith("_")}, **told}
+    return {**item, "id": told["id"]}
 
 
 def _share(calls: int, free: int) -> int:

@@ -18,6 +18,7 @@ from antiphon.prompt.toolbox import HostedFunction
 from antiphon.protocol.hosted import project
 from antiphon.protocol.ids import item_prefix, new_id
 from antiphon.protocol.items import RawItem
+from antiphon.protocol.json import encode
 from antiphon.protocol.request import CreateResponse
 from antiphon.runtime.observer import Observer
 from antiphon.tools.base import HostedCall, HostedTool, Provider, Session
@@ -128,6 +129,11 @@ class HostedTools:
     def counted(self) -> int:
         """How many calls so far count for the budget."""
         return sum(called.tool is None or called.tool.counted for called in self.called)
+
+    @property
+    def size(self) -> int:
+        """The bytes of its items in full."""
+        return sum(len(encode(body)) for body in self.full.values())
 
     @property
     def exhausted(self) -> bool:
