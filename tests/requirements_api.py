@@ -121,12 +121,7 @@ API: tuple[Requirement, ...] = (
         "responses-api 6.4",
         "`json_object` only where the context has the word JSON.",
     ),
-    R(
-        "api:hosted-tools",
-        "issue 6",
-        "Hosted tools: file search, MCP, code, web.",
-        deferred="Stored and echoed, not run.",
-    ),
+    R("api:hosted-tools", "issue 6", "Hosted tools: file search, MCP, code, web."),
     R("api:vector-stores", "issue 6", "Vector stores.", deferred="Come with hosted tools."),
     R(
         "api:prompts",

@@ -116,7 +116,7 @@ async def streamed(client: openai.AsyncOpenAI, asked: str, tools: list[Any]) -> 
         return await stream.get_final_response(), kinds
 
 
-@requirement("hosted:sdk")
+@requirement("hosted:sdk", "api:hosted-tools")
 async def test_the_stream_helper_takes_hosted_items(client: openai.AsyncOpenAI) -> None:
     asked = '!CALL file_search {"queries":["q"]}\n!CALL look {"queries":["r"]}\n!THEN\n!TEXT so'
     final, kinds = await streamed(client, asked, [FILES, OPEN])
