@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 from functools import cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from antiphon.corpus.embedding import TextEmbedder
 from antiphon.corpus.localmodel import OwnEmbedder, ServedEmbedder, catalogue_model
-from antiphon.corpus.upstreams import Reranker, UpstreamEmbedder
 from antiphon.engines.catalog import EMBEDDING_MODEL
 from antiphon.engines.registry import Registry
-from antiphon.engines.upstream.client import UpstreamTarget
-from antiphon.engines.upstream.config import upstream_target
 from antiphon.errors import APIError, ConfigurationError
 from antiphon.settings import Settings
 from antiphon.tables import ModelConfig
+
+if TYPE_CHECKING:
+    from antiphon.corpus.upstreams import Reranker, UpstreamEmbedder
+    from antiphon.engines.upstream.client import UpstreamTarget
 
 __all__ = ["document_embedder", "reranker", "vectors_possible"]
 
@@ -61,6 +62,8 @@ def document_embedder(settings: Settings, registry: Registry) -> TextEmbedder | 
 
 
 def _upstream_embedder(settings: Settings) -> UpstreamEmbedder:
+    from antiphon.corpus.upstreams import UpstreamEmbedder
+
     model = settings.document_embedding_model
     if not model:
         raise ConfigurationError("--document-embedding is a URL: --document-embedding-model says which model is asked.")
@@ -78,8 +81,12 @@ def reranker(settings: Settings) -> Reranker | None:
         if settings.reranker_model is not None or settings.reranker_key_env is not None:
             raise ConfigurationError("--reranker-model and its key are of no use without --reranker.")
         return None
+    from antiphon.corpus.upstreams import Reranker
+
     return Reranker(_target("--reranker", settings.reranker, settings.reranker_key_env), settings.reranker_model)
 
 
 def _target(flag: str, url: str, key_env: str | None) -> UpstreamTarget:
+    from antiphon.engines.upstream.config import upstream_target
+
     return upstream_target(ModelConfig(base_url=url, api_key_env=key_env), flag)

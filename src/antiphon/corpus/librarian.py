@@ -10,7 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from antiphon.corpus.embedding import TextEmbedder
 from antiphon.corpus.facets import MOST_SCANNED, facets_of
@@ -20,13 +20,15 @@ from antiphon.corpus.library import RANKING, Facet, Found, FoundChunk, Library, 
 from antiphon.corpus.patterns import compiled
 from antiphon.corpus.searching import Search, Searching
 from antiphon.corpus.shelf import Shelf, ShelvedFile, Shelves
-from antiphon.corpus.upstreams import Reranker
 from antiphon.corpus.vectors import VectorSearch
 from antiphon.errors import InvalidRequestError, NotFoundError
 from antiphon.protocol.json import quoted
 from antiphon.settings import Settings
 from antiphon.store.base import Scope
 from antiphon.store.corpora import CorpusStore, Place, StoredChunk, StoredVectorStore, VectorStorePage
+
+if TYPE_CHECKING:
+    from antiphon.corpus.upstreams import Reranker
 
 __all__ = ["Librarian"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Coroutine, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,12 +13,14 @@ from antiphon.corpus.embedding import TextEmbedder, embedded_text
 from antiphon.corpus.library import Found, FoundChunk, Ranking, chunk_id
 from antiphon.corpus.ranking import best_for_any, fused, told_apart
 from antiphon.corpus.shelf import Shelf
-from antiphon.corpus.upstreams import Reranker
 from antiphon.corpus.vectors import VectorSearch
 from antiphon.corpus.words import share, words
 from antiphon.errors import EngineError, EngineUnavailableError
 from antiphon.store.base import Scope
 from antiphon.store.corpora import CorpusStore
+
+if TYPE_CHECKING:
+    from antiphon.corpus.upstreams import Reranker
 
 __all__ = ["Search", "Searching"]
 
