@@ -95,16 +95,19 @@ class Calls:
             found.append(self._new(name, str(request.get("arguments") or ""), key, tool, -1, share, request))
         return found
 
-    def left(self, kept: Iterable[KeptCall]) -> list[Called]:
-        """The calls that an earlier owner left, as they stand; what may not run twice and had begun has failed."""
+    def left(self, kept: Iterable[KeptCall], told: Sequence[Any]) -> list[Called]:
+        """The calls that an earlier owner left, as they stand; what may not run twice and had begun has failed.
+
+        What it has told of them, which are items of `told`, stays so.
+        """
         hosted = self.hosted
+        known = {str(body.get("id")): body for body in map(body_of, told)}
         found: list[Called] = []
         for one in kept:
             tool = hosted.find(one.key)
             call = _said(one.call_id, one.item_id, one.name, one.text, CALL_TOKENS * CHARACTERS_A_TOKEN, one.approval)
-            called = Called(
-                one.position, one.turn, one.key, call, tool, self._body(tool, call, one.turn), asks=one.asks
-            )
+            body = {**self._body(tool, call, one.turn), **known.get(one.item_id, {})}
+            called = Called(one.position, one.turn, one.key, call, tool, body, asks=one.asks)
             called.given, called.also = one.given, one.also
             if one.given is None and one.asks is None:
                 if tool is None:

@@ -206,8 +206,9 @@ class Generation:
         """
         hosted, rounds = calls.hosted, self._begun.rounds
         await hosted.open_later()
-        calls.open(self._log.items())
-        left = calls.left(self._kept)
+        told = self._log.items()
+        calls.open(told)
+        left = calls.left(self._kept, told)
         approved = [called for called in left if called.turn < 0] if left else calls.approved()
         if approved:
             self._asked = await calls.run(approved, self._assembler.spent)
