@@ -14,14 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 from antiphon.prompt.prompt import ToolCall
-from antiphon.protocol.hosted import BESIDE, HOSTED_ITEMS, PRUNE_CONTEXT
+from antiphon.protocol.hosted import BESIDE, HOSTED_ITEMS, PRUNE_CONTEXT, UPSTREAM_ID
 from antiphon.protocol.items import RawItem
 from antiphon.protocol.json import encode
 
 __all__ = [
     "NOT_KEPT",
     "PRUNED",
-    "UPSTREAM_ID",
     "chunk_ids",
     "denied",
     "elsewhere",
@@ -30,9 +29,6 @@ __all__ = [
     "is_ours",
     "round_of",
 ]
-
-UPSTREAM_ID: Final = "upstream_id"
-"""The field of an item that an upstream ran; this server did not."""
 
 NOT_KEPT: Final = "[The results of this call were not kept.]"
 """What stands for results that a client sent back without, because it did not include them."""

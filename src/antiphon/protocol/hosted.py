@@ -21,6 +21,7 @@ __all__ = [
     "CORPUS_TOOLS",
     "HOSTED_ITEMS",
     "PRUNE_CONTEXT",
+    "UPSTREAM_ID",
     "call_type",
     "is_beside",
     "made_here",
@@ -33,6 +34,12 @@ __all__ = [
 
 PRUNE_CONTEXT: Final = "prune_context"
 """The tool that `context_management` gives to the model (B14); it cannot be declared."""
+
+UPSTREAM_ID: Final = "upstream_id"
+"""The field of an item that an upstream ran in which its id there is kept: the item goes back under it.
+
+An upstream that has an upstream itself is sent its own: behind the space is what it says of the next one.
+"""
 
 CORPUS_TOOLS: Final = (
     "search_corpus",
@@ -123,10 +130,10 @@ def _is_ours(tool: Mapping[str, Any]) -> bool:
 def made_here(item: Any, here: Collection[str]) -> bool:
     """Whether an item is of a hosted tool that runs here; `here` are the types of the items of those that do.
 
-    Calls of a shell that is the client's are not.
+    Calls of a shell that is the client's are not, nor is what an upstream ran.
     """
     body = cast("dict[str, Any]", item.body if isinstance(item, RawItem) else item)
-    if not isinstance(body, dict) or body.get("type") not in here:  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(body, dict) or body.get("type") not in here or UPSTREAM_ID in body:  # pyright: ignore[reportUnnecessaryIsInstance]
         return False
     if body["type"] != "shell_call":
         return True

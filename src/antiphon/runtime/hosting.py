@@ -13,9 +13,8 @@ from antiphon.corpus.library import Library
 from antiphon.engines.base import Engine
 from antiphon.engines.registry import Registry
 from antiphon.errors import InvalidRequestError
-from antiphon.prompt.hosted import UPSTREAM_ID
 from antiphon.prompt.messages import Conversation
-from antiphon.protocol.hosted import types_here
+from antiphon.protocol.hosted import UPSTREAM_ID, types_here
 from antiphon.protocol.items import Item, RawItem
 from antiphon.protocol.json import quoted
 from antiphon.protocol.request import CreateResponse

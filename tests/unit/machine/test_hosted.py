@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
+from antiphon.errors import DivergedError
 from antiphon.machine.assembler import Assembler
 from antiphon.machine.deltas import HostedEnd, HostedStart, RawItemDelta, ReasoningDelta, Stop, TextDelta
 from antiphon.machine.fold import fold
@@ -306,6 +307,18 @@ def test_the_turn_before_a_tool_ran_is_compared_without_what_the_tool_made():
     suppressor = restored.suppressor(0, HOSTED_ITEMS)
     assert suppressor.feed([ReasoningDelta("hm"), HostedStart(begun)]) == [HostedStart(begun)]
     assert suppressor.feed([Stop("stop", USAGE)]) == [Stop("stop", USAGE)]
+
+
+@pytest.mark.requirement("hosted:restore")
+def test_what_an_upstream_ran_in_the_turn_is_compared_as_the_turns_own():
+    theirs = {**bodies("mcp_call")[1], "upstream_id": "mcp_1"}
+    log, assembler = opened()
+    assembler.feed([RawItemDelta(theirs), HostedStart(bodies("file_search_call", 1)[0])])
+    restored = restore(list(log.frames))
+    suppressor = restored.suppressor(0, HOSTED_ITEMS)
+    assert suppressor.feed([RawItemDelta(theirs), Stop("stop", USAGE)]) == [Stop("stop", USAGE)]
+    with pytest.raises(DivergedError):
+        restored.suppressor(0, HOSTED_ITEMS).feed([Stop("stop", USAGE)])
 
 
 @pytest.mark.requirement("hosted:cut")

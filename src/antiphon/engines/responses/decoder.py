@@ -19,7 +19,6 @@ from antiphon.client.items import FUNCTION_CALLS
 from antiphon.client.loose import as_dict, as_dicts, as_int, as_place, as_str, well_formed
 from antiphon.client.response import Response, Usage
 from antiphon.client.stream import StreamDecoder
-from antiphon.engines.responses.history import UPSTREAM_ID
 from antiphon.engines.responses.plain import plain
 from antiphon.engines.upstream.calls import Call
 from antiphon.engines.upstream.client import UpstreamLostError
@@ -42,6 +41,7 @@ from antiphon.machine.deltas import (
     TextDelta,
     ThoughtEnd,
 )
+from antiphon.protocol.hosted import UPSTREAM_ID
 from antiphon.protocol.parts import Logprob
 from antiphon.protocol.sse import ServerSentEvent
 

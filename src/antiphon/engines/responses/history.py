@@ -8,18 +8,12 @@ from typing import Any, Final, cast
 from antiphon.engines.responses.profiles import Profile
 from antiphon.prompt.openturn import OWN_CALLS
 from antiphon.prompt.prompt import ChatMessage, ToolCall
+from antiphon.protocol.hosted import UPSTREAM_ID
 from antiphon.protocol.items import CustomToolCall, FunctionCall, Item, Message, RawItem, Reasoning
 from antiphon.protocol.json import loads
 from antiphon.protocol.parts import OutputText, Refusal
 
-__all__ = ["UPSTREAM_ID", "call_item", "known_ids", "native_items", "raw_item", "thought_item"]
-
-UPSTREAM_ID: Final = "upstream_id"
-"""The field of an item that an upstream ran in which its id there is kept: the item goes back under it.
-
-An upstream that has an upstream itself is sent its own: behind the space is what it says of the next one.
-"""
-
+__all__ = ["call_item", "known_ids", "native_items", "raw_item", "thought_item"]
 
 _REFERENCE: Final = "approval_request_id"
 
