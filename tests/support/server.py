@@ -54,7 +54,8 @@ def running_server(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})},
+        # No test is to fetch the embedding model of documents by the way.
+        env={"ANTIPHON_DOCUMENT_EMBEDDING": "none", **os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})},
     )
     lines: list[str] = []
     found: list[str] = []
