@@ -200,4 +200,9 @@ LOOP: tuple[Requirement, ...] = (
         "A model that fails in a later turn fails the response, which keeps what was found until then.",
     ),
     R("loop:metrics", "operations C2", "Runs of hosted tools are counted and timed, by tool and by how they ended."),
+    R(
+        "loop:laws",
+        "architecture, laws 1 and 2",
+        "A loop is replayed byte for byte, and its events add up to its object.",
+    ),
 )

@@ -11,11 +11,15 @@ import pytest
 from msgspec.structs import replace
 
 from antiphon.errors import ContextOverflowError
+from antiphon.machine.fold import Fold
 from antiphon.prompt.looping import ANSWER_NOW, HOSTED_INSTRUCTIONS
+from antiphon.protocol.events import decode_event
+from antiphon.protocol.json import encode, loads
 from antiphon.protocol.request import decode_create_response
+from antiphon.protocol.sse import SSEParser
 from antiphon.store.base import Scope
 from support.fake_tools import Corpus, Servers
-from support.inprocess import InProcess, inprocess_app
+from support.inprocess import InProcess, inprocess_app, sse_events
 
 requirement = pytest.mark.requirement
 
@@ -438,3 +442,38 @@ async def test_types_that_nobody_runs_are_accepted_and_not_offered(api: InProces
     answer = await api.create("!ECHO", tools=tools)
     assert answer["status"] == "completed"
     assert answer["tools"] == tools
+
+
+@requirement("loop:laws")
+async def test_a_loop_is_replayed_byte_for_byte_and_its_events_add_up_to_its_object(api: InProcess):
+    asked = "\n".join(
+        [
+            *("!REASON hm", "!TEXT I look", search("one"), search("fail", name="file_search")),
+            *(search("x", name="look"), "!CALL weather {}", "!THEN", "!TEXT never"),
+        ]
+    )
+    body = {"model": "scripted", "input": asked, "tools": [SEARCH, FILES, OPEN, WEATHER], "stream": True}
+    for fields in ({}, {"background": True}, {"include": ["search_corpus_call.results"]}):
+        live = (await api.client.post("/responses", json={**body, **fields})).content
+        events = sse_events(live)
+        final = events[-1]["response"]
+        kinds_told = [event["item"]["type"] for event in events if event["type"] == "response.output_item.done"]
+        assert kinds_told == [
+            "mcp_list_tools",
+            "reasoning",
+            "message",
+            "function_call",
+            "search_corpus_call",
+            "file_search_call",
+            "mcp_call",
+        ]
+        assert [event["output_index"] for event in events if event["type"] == "response.output_item.done"] == [
+            *range(7)
+        ]
+        assert kinds(final) == [kind for kind in kinds_told if kind != "search_corpus_call"]
+        assert (await api.client.get(f"/responses/{final['id']}?stream=true")).content == live
+        assert (await api.client.get(f"/responses/{final['id']}")).json() == final
+        folded = Fold()
+        for frame in SSEParser().feed(live)[:-1]:
+            folded.apply(decode_event(frame.data))
+        assert loads(encode(folded.snapshot())) == final
