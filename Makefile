@@ -29,7 +29,7 @@ heavy: setup
 		tests/clients/test_real_forced.py tests/clients/test_real_libraries.py tests/clients/test_real_upstream.py \
 		tests/unit/prompt/test_dialect_splits.py tests/unit/test_bench_real.py \
 		tests/faults/test_driver_cuts.py tests/faults/test_driver_killed.py \
-		tests/faults/test_loop_kills.py tests/faults/test_replica_routing.py $(ARGS)
+		tests/faults/test_loop_kills.py tests/faults/test_ingestion_kills.py tests/faults/test_replica_routing.py $(ARGS)
 
 # Every property over more and other random examples than those of the gate (up to an hour; each run tries others).
 # ANTIPHON_MORE_EXAMPLES says how many times as many.

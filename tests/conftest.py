@@ -23,6 +23,7 @@ HEAVY = [
     "clients/test_real_forced.py",
     "faults/test_driver_killed.py",
     "faults/test_loop_kills.py",
+    "faults/test_ingestion_kills.py",
     "clients/test_real_libraries.py",
     "unit/prompt/test_dialect_splits.py",
     "unit/test_bench_real.py",
