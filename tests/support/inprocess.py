@@ -88,7 +88,7 @@ async def inprocess_app(
 
     `store` is `memory`, or `sqlite`, which needs `tmp_path` for its file, or `as-set` to leave the settings' own.
     """
-    settings = settings or Settings()
+    settings = settings or Settings(document_embedding="none")
     if not settings.model and not settings.models:
         settings = msgspec.structs.replace(settings, model=("scripted",))
     if store == "sqlite":
