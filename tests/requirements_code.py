@@ -152,4 +152,9 @@ CODE: tuple[Requirement, ...] = (
         "Responses of a chain, and those that name it, run in one container, whose files are had over HTTP.",
     ),
     R("code:shell:response", "hosted-tools A2", "A hosted shell gives a call and, after it, its output."),
+    R(
+        "code:sdk",
+        "hosted-tools A1",
+        "Streams of code and shells, failed ones too, are valid by the types of the openai package.",
+    ),
 )

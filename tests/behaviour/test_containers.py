@@ -15,6 +15,8 @@ from antiphon.protocol.ids import is_id, new_id
 from antiphon.runtime.keys import new_key
 from antiphon.runtime.limits import KeyRules
 from antiphon.settings import Settings
+from antiphon.tools.code.sandbox import NoSandboxError
+from clients.strict import strict_events
 from support.inprocess import BASE_URL, InProcess, inprocess_app
 from support.sandboxes import bubblewrap
 
@@ -265,6 +267,29 @@ async def test_a_chain_goes_on_in_its_container_and_files_are_had_over_http(boxe
         include=["code_interpreter_call.outputs"],
     )
     assert gone["output"][0]["outputs"] == [{"type": "logs", "logs": "(False, 41)"}]
+
+
+@requirement("code:sdk")
+@pytest.mark.parametrize("sandbox", ["bwrap", "none"])
+async def test_streams_of_code_and_shells_are_those_of_the_package(boxed: InProcess, sandbox: str) -> None:
+    if sandbox == "none":
+        boxed.service.containers.sandboxes._found = NoSandboxError("There is none.")
+    text = "done sandbox:/mnt/data/a.txt"
+    shell = f"!CALL shell {json.dumps({'commands': ['echo one', 'exit 2']})}"
+    asked = shell + "\n!THEN\n" + script("open('a.txt', 'w').write('a')", text=text)
+    tools = [AUTO, {"type": "shell", "environment": {"type": "container_auto"}}]
+    body = {"model": "scripted", "input": asked, "tools": tools, "stream": True}
+    answer = await boxed.client.post("/responses", json={**body, "include": ["code_interpreter_call.outputs"]})
+    response = strict_events(answer.content)[-1].response
+    assert [item.type for item in response.output] == [
+        "shell_call",
+        "shell_call_output",
+        "code_interpreter_call",
+        "message",
+    ]
+    assert response.output[2].status == ("failed" if sandbox == "none" else "completed")
+    told = await boxed.echo([], tools=tools, previous_response_id=response.id)
+    assert told.count("There is none.") == (2 if sandbox == "none" else 0)
 
 
 @requirement("code:citations")

@@ -93,7 +93,8 @@ class HostedShell(HostedTool):
         """The outcome of a call that was not run, or not to its end; the model is told why by its output."""
         told = {"stdout": "", "stderr": error.message, "outcome": {"type": "exit", "exit_code": 1}}
         output = {**_output(call, [told], None), "status": "incomplete"}
-        return Outcome({"status": "incomplete", "error": fault(error)}, [output])
+        # There is no status for a call that failed, and an incomplete one is none that a model is told of.
+        return Outcome({"status": "completed", "error": fault(error)}, [output])
 
 
 def _output(call: HostedCall, output: list[dict[str, Any]], most: int | None) -> dict[str, Any]:
