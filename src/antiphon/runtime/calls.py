@@ -105,7 +105,7 @@ class Calls:
         found: list[Called] = []
         for one in kept:
             tool = hosted.find(one.key)
-            call = _said(one.call_id, one.item_id, one.name, one.text, CALL_TOKENS * CHARACTERS_A_TOKEN, one.approval)
+            call = _said(one.call_id, one.item_id, one.name, one.text, one.characters, one.approval)
             body = {**self._body(tool, call, one.turn), **known.get(one.item_id, {})}
             called = Called(one.position, one.turn, one.key, call, tool, body, asks=one.asks)
             called.given, called.also = one.given, one.also

@@ -7,6 +7,7 @@ through (issue 6, section 1).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
@@ -24,6 +25,9 @@ from antiphon.runtime.observer import Observer
 from antiphon.tools.base import HostedCall, HostedTool, Provider, Session
 
 __all__ = ["BUDGET", "Called", "HostedTools", "Wanted", "function_of", "key_of", "wanted"]
+
+OPEN_SECONDS: Final = 120.0
+"""The longest that a provider may take to be opened; each of them has shorter limits of its own."""
 
 BUDGET: Final = 16
 """The most calls of hosted tools in a response whose request does not say (B5)."""
@@ -158,7 +162,8 @@ class HostedTools:
         self._opened = True
         for provider, declared in self._asked.later:
             try:
-                opened = await provider.open(declared, self.session)
+                async with asyncio.timeout(OPEN_SECONDS):
+                    opened = await provider.open(declared, self.session)
             except Exception as error:  # noqa: BLE001 - a fault of a tool never refuses or ends a response
                 self._observer.fault("the tools of a provider could not be opened", error)
             else:

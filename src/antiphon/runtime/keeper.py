@@ -32,7 +32,7 @@ _OPEN: Final = frozenset({"in_progress", "searching", "interpreting", "generatin
 class _Row(Struct, array_like=True):
     """What the row of a call says beside its name: who made it and how, and what was used up to the end of its turn.
 
-    `asks` is the item that asks for its approval, where one does.
+    `asks` is the item that asks for its approval, where one does, and `characters` what it may give.
     """
 
     turn: int
@@ -41,6 +41,7 @@ class _Row(Struct, array_like=True):
     text: str
     approval: str | None
     asks: dict[str, Any] | None
+    characters: int
     spent: tuple[int, int, int, int, int]
 
 
@@ -63,6 +64,7 @@ class KeptCall(Struct, frozen=True):
     text: str
     approval: str | None
     asks: dict[str, Any] | None
+    characters: int
     spent: TokenUsage
     state: str
     given: dict[str, Any] | None = None
@@ -194,7 +196,16 @@ class Keeper:
 
     def _row(self, called: Called, state: str) -> ToolRun:
         call = called.call
-        row = _Row(called.turn, called.body["id"], call.name, call.text, call.approval, called.asks, self._spent)
+        row = _Row(
+            called.turn,
+            called.body["id"],
+            call.name,
+            call.text,
+            call.approval,
+            called.asks,
+            call.characters,
+            self._spent,
+        )
         given = b"" if called.given is None else encode([called.given, list(called.also)])
         state = DONE if given else state
         return ToolRun(called.position, call.call_id, called.key.encode(), _encode_row(row), state, given)
@@ -223,6 +234,7 @@ def _kept_call(row: ToolRun) -> KeptCall:
         text=said.text,
         approval=said.approval,
         asks=said.asks,
+        characters=said.characters,
         spent=TokenUsage(*said.spent),
         state=row.state,
         given=given[0],
