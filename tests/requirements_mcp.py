@@ -179,4 +179,9 @@ MCP: tuple[Requirement, ...] = (
         "client-contract 4.3",
         "pydantic-ai has an MCP server's tools run, and goes on with them.",
     ),
+    R(
+        "mcp:doctor",
+        "operations C2",
+        "`doctor` says of each configured MCP server how many tools it has, or what is wrong.",
+    ),
 )

@@ -28,7 +28,14 @@ __all__ = ["Check", "diagnose", "doctor"]
 
 _LIBRARIES = ("xllamacpp", "starlette", "uvicorn", "aiohttp", "msgspec", "httpx2")
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
-_SECRET = ("api_key", "encryption_key", "web_search_key", "webhooks", "index_url")  # an index URL may hold a password
+_SECRET = (
+    "api_key",
+    "encryption_key",
+    "web_search_key",
+    "webhooks",
+    "mcp_servers",
+    "index_url",
+)  # an index URL may hold a password
 _LOW_DISK = 1_000_000_000
 
 
@@ -84,6 +91,7 @@ def diagnose(settings: Settings) -> Iterator[Check]:
         yield from _tables(settings)
     yield _store(settings)
     yield _sandbox(settings)
+    yield from _servers_of_tools(settings)
     yield _port(settings)
 
 
@@ -269,6 +277,33 @@ def _sandbox(settings: Settings) -> Check:
             return Check("ok", "sandbox", str(error))
         return Check("fail", "sandbox", str(error), "Set --sandbox to auto.")
     return Check("warn" if found.advice else "ok", "sandbox", found.finding, found.advice)
+
+
+def _servers_of_tools(settings: Settings) -> Iterator[Check]:
+    """Whether the operator's MCP servers list their tools, and what searches of the web ask."""
+    # Only here: `--help` needs neither.
+    import asyncio
+
+    from antiphon.tools.mcp.provider import McpProvider
+    from antiphon.tools.web.engines import engine_of
+
+    try:
+        listed = asyncio.run(McpProvider(settings, settings.allow_outbound).survey())
+    except ConfigurationError as error:
+        yield Check("fail", "mcp", str(error))
+    else:
+        for label, found in listed.items():
+            if isinstance(found, int):
+                yield Check("ok", "mcp", f"{label} has {found} tools")
+            else:
+                yield Check("warn", "mcp", f"{label}: {found}", "Responses that name it go on without its tools.")
+    try:
+        engine = engine_of(settings, settings.allow_outbound)
+    except ConfigurationError as error:
+        yield Check("fail", "web", str(error))
+    else:
+        if engine is not None:
+            yield Check("ok", "web", f"web_search asks {settings.web_search}")
 
 
 def _port(settings: Settings) -> Check:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -12,7 +13,9 @@ from typing import Any
 
 import psutil
 import pytest
+from click.testing import CliRunner
 
+from antiphon.cli.main import cli
 from antiphon.settings import Settings
 from antiphon.tool_settings import McpServerConfig
 from antiphon.tools.mcp.provider import McpProvider
@@ -106,3 +109,21 @@ async def test_a_program_that_does_not_start_is_an_error_of_its_list(command: st
     assert item["tools"] == []
     assert item["error"]
     assert "nowhere" not in item["error"]
+
+
+@requirement("mcp:doctor")
+def test_doctor_says_what_the_servers_of_the_operator_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = "".join(
+        f'[[mcp_servers]]\nlabel = "{mode}"\ncommand = "{sys.executable}"\nargs = ["-I", "{PROGRAM}", "{mode}"]\n'
+        for mode in ("sound", "dead")
+    )
+    config = tmp_path / "antiphon.toml"
+    config.write_text(f'model = "scripted"\nstore = "memory"\nport = 0\nweb_search = "brave"\n{tables}')
+    monkeypatch.setenv("ANTIPHON_WEB_SEARCH_KEY", "key-7654321")
+    told = CliRunner().invoke(cli, ["doctor", "--config", str(config)], catch_exceptions=False)
+    assert "sound has 1 tools" in told.stdout
+    assert re.search("warn  mcp +dead: The connection to the server ended", told.stdout)
+    assert "web_search asks brave" in told.stdout
+    assert not [secret for secret in ("key-7654321", PROGRAM) if secret in told.stdout]
+    config.write_text('model = "scripted"\nstore = "memory"\nport = 0\nweb_search = "searxng"\n')
+    assert "--web-search-url" in CliRunner().invoke(cli, ["doctor", "--config", str(config)]).stdout

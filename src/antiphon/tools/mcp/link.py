@@ -270,7 +270,7 @@ def _fault(noted: Trouble, error: BaseException | None) -> McpFaultError:
         return protocol_fault(CLOSED, noted.message)
     if noted.status is not None and 300 <= noted.status < 400:
         return http_fault(noted.status, "The server redirects to elsewhere, which is not followed.")
-    if isinstance(error, MCPError) and not _synthetic(error, noted):
+    if isinstance(error, MCPError) and not _synthetic(error, noted) and not _ended(error):
         return protocol_fault(error.code, error.message)
     if noted.status is not None:
         return http_fault(noted.status, f"The server answered with HTTP status {noted.status}.")
@@ -296,3 +296,8 @@ def _synthetic(error: MCPError, noted: Trouble) -> bool:
         "Not Found",
         "Session terminated",
     )
+
+
+def _ended(error: MCPError) -> bool:
+    """Whether it is the library's own word for a connection that ended."""
+    return error.code == CLOSED and error.message == "Connection closed"

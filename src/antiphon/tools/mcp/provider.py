@@ -94,6 +94,17 @@ class McpProvider(Provider):
             items=[offer.item for offer in offers if offer.item is not None],
         )
 
+    async def survey(self) -> dict[str, int | str]:
+        """What each server of the operator's lists, by label: the number of its tools, or what is wrong with it."""
+        found: dict[str, int | str] = {}
+        for server in self._servers.configured:
+            try:
+                found[server.label] = len(await (await self._opened()).tools(server, ""))
+            except McpFaultError as fault:
+                found[server.label] = server.scrubbed(fault.message)
+        await self.close()
+        return found
+
     async def close(self) -> None:
         """Close every connection, and end the programs."""
         if self._links is not None:

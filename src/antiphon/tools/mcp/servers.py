@@ -75,6 +75,11 @@ class Servers:
                 raise _unusable(table, "another table has that label")
             self._ours[table.label] = self._configured(table, environment)
 
+    @property
+    def configured(self) -> Sequence[Server]:
+        """Those of the operator."""
+        return list(self._ours.values())
+
     def of(self, entry: Entry) -> Server:
         """The server that an entry names.
 
