@@ -179,6 +179,15 @@ async def test_documents_that_another_model_has_read_are_found_by_words():
     assert (ids(found), "no vectors of the embedding model" in found.note) == (["a:1"], True)
 
 
+@requirement("search:without_vectors")
+async def test_that_some_documents_have_no_vectors_is_said():
+    shelved = await zoo()
+    await shelved.put("e", "a fox in the garden", vectors=False)
+    found = await search(shelved, "fox")
+    assert ids(found)[0] == "e:0"
+    assert found.note.startswith("Of the chunks, 1 were searched by words only")
+
+
 class Backwards:
     """A reranker that likes short texts best."""
 

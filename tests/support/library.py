@@ -64,6 +64,7 @@ class Shelved:
         of: Mapping[str, Any] | None = None,
         into: str = "vs-1",
         scope: Scope = OURS,
+        vectors: bool = True,
     ) -> None:
         """Put a file with these chunks, texts or headings and texts, and these attributes into a vector store."""
         if await self.store.find_file(scope, file_id) is None:
@@ -73,10 +74,10 @@ class Shelved:
         ingestion = await claimed(self.store)
         pairs = [("", each) if isinstance(each, str) else each for each in chunks]
         texts = [f"{heading}\n{text}" for heading, text in pairs]
-        vectors = await self.embedder.embed(texts) if self.embedder is not None else [b""] * len(pairs)
+        made = await self.embedder.embed(texts) if vectors and self.embedder is not None else [b""] * len(pairs)
         rows = [
             NewChunk(at, heading, text, b'{"page":%d}' % at, vector)
-            for at, ((heading, text), vector) in enumerate(zip(pairs, vectors, strict=True))
+            for at, ((heading, text), vector) in enumerate(zip(pairs, made, strict=True))
         ]
         assert await self.store.add_chunks(ingestion, rows)
         assert await self.store.finish_ingestion(ingestion, None)

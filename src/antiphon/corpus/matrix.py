@@ -195,6 +195,12 @@ class VectorIndex(Struct, frozen=True, eq=False):
         return graph + sum(block.size for block in self.blocks)
 
     @property
+    def found(self) -> int:
+        """How many vectors there are of files that are still there."""
+        graph = 0 if self.owners is None else int(self.alive[self.owners].sum())
+        return graph + sum(int(self.alive[block.owners].sum()) for block in self.blocks)
+
+    @property
     def nbytes(self) -> int:
         """About how much memory it takes."""
         graph = 0 if self.graph is None else self.graph.nbytes + PLACE * len(self.owners)

@@ -44,6 +44,11 @@ _NOTES: Final = {
     "other": f"{NO_VECTORS}: the documents have no vectors of the embedding model that is set. Add them again.",
 }
 
+_MISSING: Final = (
+    "Of the chunks, {} were searched by words only: they have no vectors of the model that is set. Add their files "
+    "again."
+)
+
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -132,14 +137,16 @@ class Searching:
             # Why is in the log: it may name files and addresses of the server.
             return None, [_NOTES["fault"]]
         found: list[list[tuple[float, Place]]] = [[] for _ in vectors]
+        missing = 0
         for at, shelf, files in search.places():
-            for near, hits in zip(
-                found, await self._vectors.search(scope, shelf, vectors, search.depth, files), strict=True
-            ):
+            nearest = await self._vectors.search(scope, shelf, vectors, search.depth, files)
+            missing += nearest.missing
+            for near, hits in zip(found, nearest.hits, strict=True):
                 near += [(hit.score, (at, hit.file_id, hit.index)) for hit in hits]
         if not any(found):
             return None, [_NOTES["other"]]
-        return [_ranked(each, search.depth) for each in found], []
+        notes = [_MISSING.format(missing)] if missing else []
+        return [_ranked(each, search.depth) for each in found], notes
 
     async def _named(self, scope: Scope, search: Search) -> list[list[Place]]:
         """For each question the chunks that hold its words, best first."""

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Collection, Sequence
 from typing import Any, Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.corpus.matrix import (
@@ -32,7 +33,7 @@ from antiphon.corpus.shelf import Shelf
 from antiphon.store.base import Scope
 from antiphon.store.corpora import ChunkVector, CorpusStore, Place
 
-__all__ = ["EXACT_MOST", "VectorSearch"]
+__all__ = ["EXACT_MOST", "Nearest", "VectorSearch"]
 
 EXACT_MOST: Final = 100_000
 """Chunks of a vector store that are compared one by one; beyond, a graph is made."""
@@ -42,6 +43,13 @@ _PAGE: Final = 512
 
 _AT_ONCE: Final = 2
 """Searches that compute at the same time, and stores that are read: more would take turns at the same processors."""
+
+
+class Nearest(Struct, frozen=True):
+    """For each question the nearest chunks, best first, and how many chunks have no vector of the questions' length."""
+
+    hits: Sequence[Sequence[VectorHit]]
+    missing: int = 0
 
 
 class _Kept:
@@ -83,15 +91,15 @@ class VectorSearch:
 
     async def search(
         self, scope: Scope, shelf: Shelf, vectors: Sequence[bytes], most: int, files: Collection[str] | None = None
-    ) -> list[list[VectorHit]]:
-        """For each vector of a question the nearest chunks of a vector store, of these files where given, best first.
+    ) -> Nearest:
+        """For each vector of a question the nearest chunks of a vector store, of these files where given.
 
         Vectors of another length than the questions' were made by another model, and are not found.
         """
         width = len(vectors[0]) // 4
         queries = queries_of(vectors)
         if files is not None and not files:
-            return [[] for _ in vectors]
+            return Nearest([[] for _ in vectors])
         if self._needed(shelf, width) > self._most_bytes:
             return await self._streamed(scope, shelf, queries, most, files)
         kept = self._entry((scope.tenant, shelf.store.id, width))
@@ -104,7 +112,7 @@ class VectorSearch:
         if not whole:
             return await self._streamed(scope, shelf, queries, most, files)
         async with self._computing:
-            return await asyncio.to_thread(index.search, queries, most, files)
+            return await asyncio.to_thread(_nearest, index, shelf, queries, most, files)
 
     def _needed(self, shelf: Shelf, width: int) -> int:
         """Bytes of the index of some files."""
@@ -202,7 +210,7 @@ class VectorSearch:
 
     async def _streamed(
         self, scope: Scope, shelf: Shelf, queries: Any, most: int, files: Collection[str] | None
-    ) -> list[list[VectorHit]]:
+    ) -> Nearest:
         """The nearest chunks of a vector store that is not in memory."""
         width = queries.shape[1]
         best: list[list[VectorHit]] = [[] for _ in range(len(queries))]
@@ -219,7 +227,11 @@ class VectorSearch:
         async with self._reading, contextlib.aclosing(self._pages(scope, shelf, files)) as pages:
             async for page in pages:
                 await asyncio.to_thread(compared, page)
-        return best
+        return Nearest(best)
+
+
+def _nearest(index: VectorIndex, shelf: Shelf, queries: Any, most: int, files: Collection[str] | None) -> Nearest:
+    return Nearest(index.search(queries, most, files), max(0, shelf.chunks - index.found))
 
 
 def _columns(parts: Sequence[Block]) -> tuple[Any, Any]:

@@ -43,7 +43,7 @@ class Corpus:
     def __init__(self, **fields: Any) -> None:
         self.store = MemoryStore(StoreLimits())
         self.rows: dict[str, Any] = {}
-        self.read = 0
+        self.read = self.missing = 0
         given = {"most_bytes": ENOUGH, **fields}
         self.search = VectorSearch(self.store, **given)
         self.shelves = Shelves(self.store)
@@ -75,7 +75,9 @@ class Corpus:
         row = await self.store.find_vector_store(OURS, "vs-1")
         assert row is not None
         shelf = await self.shelves.of(OURS, row)
-        return await self.search.search(OURS, shelf, [each.tobytes() for each in queries], most, files)
+        nearest = await self.search.search(OURS, shelf, [each.tobytes() for each in queries], most, files)
+        self.missing = nearest.missing
+        return [list(hits) for hits in nearest.hits]
 
     def expected(self, query: Any, most: int, files: Sequence[str] | None = None) -> list[tuple[str, int]]:
         scored = [
@@ -195,7 +197,8 @@ async def test_memory_is_bounded_and_what_has_no_room_is_searched_all_the_same()
         row = await over.store.find_vector_store(OURS, name)
         assert row is not None
         shelf = await over.shelves.of(OURS, row)
-        assert len((await over.search.search(OURS, shelf, [unit(1, 1, wide)[0].tobytes()], 5))[0]) == 5
+        nearest = await over.search.search(OURS, shelf, [unit(1, 1, wide)[0].tobytes()], 5)
+        assert len(nearest.hits[0]) == 5
         assert 0 < over.search.kept_bytes <= 3_500
 
 
@@ -206,8 +209,10 @@ async def test_vectors_of_another_model_are_not_found():
     await over.put("new", unit(1, 5, 8))
     query = unit(2, 1)
     assert {file_id for file_id, _ in places((await over.found(query, 50))[0])} == {"new"}
-    await fill(over.store, "none")
+    assert over.missing == 5
+    await fill(over.store, "none", "x", "y")
     assert len((await over.found(query, 50))[0]) == 5
+    assert over.missing == 7
 
 
 @requirement("search:vectors:graph")
