@@ -19,7 +19,7 @@ from typing import Any, cast
 from msgspec import Struct
 
 from antiphon.machine.deltas import CUT_REASONS
-from antiphon.protocol.hosted import made_here
+from antiphon.protocol.hosted import in_container, made_here
 from antiphon.protocol.items import CustomToolCall, FunctionCall, RawItem
 
 __all__ = ["Progress", "Step", "all_calls_here", "calls_here", "next_step", "progress", "waits_for_client"]
@@ -54,7 +54,7 @@ def waits_for_client(item: Any) -> bool:
         return True
     body = _body(item)
     kind = body.get("type")
-    if made_here(body, ("shell_call",)):
+    if kind == "shell_call" and in_container(body):
         return False
     return kind in _CLIENTS or (kind == _SEARCH and body.get("execution") != "server")
 

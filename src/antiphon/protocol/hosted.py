@@ -23,6 +23,7 @@ __all__ = [
     "PRUNE_CONTEXT",
     "UPSTREAM_ID",
     "call_type",
+    "in_container",
     "is_beside",
     "made_here",
     "project",
@@ -112,9 +113,7 @@ def types_here(tools: Collection[Any], provided: Collection[str], *, upstream: b
 
 
 def _is_clients(tool: Mapping[str, Any]) -> bool:
-    environment: Any = tool.get("environment")
-    local = not isinstance(environment, dict) or cast("dict[str, Any]", environment).get("type", "local") == "local"
-    return tool.get("type") == "shell" and local
+    return tool.get("type") == "shell" and not in_container(tool)
 
 
 def _is_ours(tool: Mapping[str, Any]) -> bool:
@@ -135,10 +134,13 @@ def made_here(item: Any, here: Collection[str]) -> bool:
     body = cast("dict[str, Any]", item.body if isinstance(item, RawItem) else item)
     if not isinstance(body, dict) or body.get("type") not in here or UPSTREAM_ID in body:  # pyright: ignore[reportUnnecessaryIsInstance]
         return False
-    if body["type"] != "shell_call":
-        return True
+    return body["type"] != "shell_call" or in_container(body)
+
+
+def in_container(body: Mapping[str, Any]) -> bool:
+    """Whether a shell, by its tool or a call of it, is one in a container, and not the client's."""
     environment: Any = body.get("environment")
-    return isinstance(environment, dict) and cast("dict[str, Any]", environment).get("type") != "local"
+    return isinstance(environment, dict) and cast("dict[str, Any]", environment).get("type", "local") != "local"
 
 
 def project(body: Mapping[str, Any], include: Collection[str] = ()) -> dict[str, Any]:
