@@ -83,6 +83,17 @@ CORPUS_STORE: tuple[Requirement, ...] = (
         "The scores of a search depend on nothing but the vector store that is searched.",
     ),
     R(
+        "corpus-store:sealed",
+        "issue 3, Encryption at rest",
+        "In a sealed store the names, external ids, attributes, texts, vectors and errors of vector stores are sealed; "
+        "what is found by a name is found by a tag.",
+    ),
+    R(
+        "corpus-store:sealed:words",
+        "issue 3, Encryption at rest",
+        "The words of a sealed store are indexed in memory only, by version and within a bound.",
+    ),
+    R(
         "corpus-store:pages",
         "issue 6, section 3",
         "Chunks and vectors are read in pages, in the order of their places.",

@@ -6,35 +6,35 @@ import asyncio
 
 import pytest
 
+from antiphon.store.base import Store
 from antiphon.store.corpora import ChunkVector, FileCounts, StoredChunk
-from support.corpora import BUILT, OWNER, ROOM, Both, chunk, claimed, fill, new_file, new_store, upload
+from support.corpora import OWNER, ROOM, chunk, claimed, fill, new_file, new_store, upload
 from support.stores import OURS, THEIRS
 
 requirement = pytest.mark.requirement
-pytestmark = pytest.mark.parametrize("make", BUILT, indirect=True)
 
 
 @pytest.fixture
-async def corpus(store: Both) -> Both:
+async def corpus(store: Store) -> Store:
     """A store with an empty vector store."""
     await store.create_vector_store(OURS, new_store(), ROOM)
     return store
 
 
-async def hits(store: Both, *words: str, vector_store: str = "vs-1", most: int = 10) -> list[tuple[str, int]]:
+async def hits(store: Store, *words: str, vector_store: str = "vs-1", most: int = 10) -> list[tuple[str, int]]:
     found = await store.search_text(OURS, vector_store, words, most)
     assert [hit.score for hit in found] == sorted((hit.score for hit in found), reverse=True)
     return [(hit.file_id, hit.index) for hit in found]
 
 
-async def state(store: Both) -> tuple[FileCounts, int, int]:
+async def state(store: Store) -> tuple[FileCounts, int, int]:
     row = await store.find_vector_store(OURS, "vs-1")
     assert row is not None
     return row.files, row.usage_bytes, row.version
 
 
 @requirement("corpus-store:ingestion")
-async def test_a_file_is_claimed_filled_and_found_when_it_is_completed(corpus: Both) -> None:
+async def test_a_file_is_claimed_filled_and_found_when_it_is_completed(corpus: Store) -> None:
     await upload(corpus, "file-1")
     assert await corpus.claim_ingestion(OWNER, [OWNER]) is None
     await corpus.add_store_files(OURS, "vs-1", [new_file("file-1", "x")], ROOM)
@@ -74,7 +74,7 @@ async def test_a_file_is_claimed_filled_and_found_when_it_is_completed(corpus: B
 
 
 @requirement("corpus-store:ingestion:failed")
-async def test_a_file_that_failed_has_its_error_and_no_chunks(corpus: Both) -> None:
+async def test_a_file_that_failed_has_its_error_and_no_chunks(corpus: Store) -> None:
     await upload(corpus, "file-1")
     await corpus.add_store_files(OURS, "vs-1", [new_file("file-1")], ROOM)
     ingestion = await claimed(corpus)
@@ -95,7 +95,7 @@ async def test_a_file_that_failed_has_its_error_and_no_chunks(corpus: Both) -> N
 
 
 @requirement("corpus-store:ingestion:claims")
-async def test_a_claim_of_a_dead_owner_is_taken_over_and_the_old_one_is_refused(corpus: Both) -> None:
+async def test_a_claim_of_a_dead_owner_is_taken_over_and_the_old_one_is_refused(corpus: Store) -> None:
     await upload(corpus, "file-1", "file-2")
     await corpus.add_store_files(OURS, "vs-1", [new_file("file-1", created_at=2), new_file("file-2")], ROOM)
     first = await corpus.claim_ingestion("dead", ["dead", "alive"])
@@ -120,7 +120,7 @@ async def test_a_claim_of_a_dead_owner_is_taken_over_and_the_old_one_is_refused(
 
 
 @requirement("corpus-store:ingestion:claims")
-async def test_a_claim_that_is_given_back_counts_as_no_attempt(corpus: Both) -> None:
+async def test_a_claim_that_is_given_back_counts_as_no_attempt(corpus: Store) -> None:
     await upload(corpus, "file-1")
     await corpus.add_store_files(OURS, "vs-1", [new_file("file-1")], ROOM)
     first = await claimed(corpus)
@@ -135,7 +135,7 @@ async def test_a_claim_that_is_given_back_counts_as_no_attempt(corpus: Both) -> 
 
 
 @requirement("corpus-store:ingestion:claims")
-async def test_claims_that_come_at_once_have_a_file_each(corpus: Both) -> None:
+async def test_claims_that_come_at_once_have_a_file_each(corpus: Store) -> None:
     names = [f"file-{number}" for number in range(4)]
     await upload(corpus, *names)
     await corpus.add_store_files(OURS, "vs-1", [new_file(name) for name in names], ROOM)
@@ -145,7 +145,7 @@ async def test_claims_that_come_at_once_have_a_file_each(corpus: Both) -> None:
 
 
 @requirement("corpus-store:ingestion:anew")
-async def test_what_replaces_removes_or_deletes_a_file_ends_its_claim(corpus: Both) -> None:
+async def test_what_replaces_removes_or_deletes_a_file_ends_its_claim(corpus: Store) -> None:
     await upload(corpus, "file-1")
     for step in range(4):
         await corpus.add_store_files(OURS, "vs-1", [new_file("file-1")], ROOM)
@@ -168,7 +168,7 @@ async def test_what_replaces_removes_or_deletes_a_file_ends_its_claim(corpus: Bo
 
 
 @requirement("corpus-store:ingestion:anew")
-async def test_a_file_that_is_ingested_anew_is_not_found_meanwhile_and_has_its_new_chunks_after(corpus: Both) -> None:
+async def test_a_file_that_is_ingested_anew_is_not_found_meanwhile_and_has_its_new_chunks_after(corpus: Store) -> None:
     await fill(corpus, "file-1", "apple pie", "apple tart")
     before = await state(corpus)
     await corpus.add_store_files(OURS, "vs-1", [new_file("file-1")], ROOM)
@@ -186,7 +186,7 @@ async def test_a_file_that_is_ingested_anew_is_not_found_meanwhile_and_has_its_n
 
 
 @requirement("corpus-store:version")
-async def test_the_version_is_raised_by_what_a_search_can_see_and_by_nothing_else(corpus: Both) -> None:
+async def test_the_version_is_raised_by_what_a_search_can_see_and_by_nothing_else(corpus: Store) -> None:
     versions = [(await state(corpus))[2]]
 
     async def same() -> bool:
@@ -210,7 +210,7 @@ async def test_the_version_is_raised_by_what_a_search_can_see_and_by_nothing_els
 
 
 @requirement("corpus-store:text")
-async def test_words_are_stemmed_joined_by_or_and_ranked_by_how_rare_they_are(corpus: Both) -> None:
+async def test_words_are_stemmed_joined_by_or_and_ranked_by_how_rare_they_are(corpus: Store) -> None:
     texts = ["common word", "common words again", "a common, running dog", "common zebra", "Zürich Straße 42"]
     await fill(corpus, "file-1", *texts)
     assert (await hits(corpus, "common", "zebra"))[0] == ("file-1", 3)
@@ -223,7 +223,7 @@ async def test_words_are_stemmed_joined_by_or_and_ranked_by_how_rare_they_are(co
 
 
 @requirement("corpus-store:text")
-async def test_headings_are_searched_too(corpus: Both) -> None:
+async def test_headings_are_searched_too(corpus: Store) -> None:
     await upload(corpus, "file-1")
     await corpus.add_store_files(OURS, "vs-1", [new_file("file-1")], ROOM)
     ingestion = await claimed(corpus)
@@ -233,7 +233,7 @@ async def test_headings_are_searched_too(corpus: Both) -> None:
 
 
 @requirement("corpus-store:text:words")
-async def test_no_word_is_read_as_an_operator(corpus: Both) -> None:
+async def test_no_word_is_read_as_an_operator(corpus: Store) -> None:
     await fill(corpus, "file-1", "cat and dog", "near not or")
     words = [
         '"',
@@ -259,7 +259,7 @@ async def test_no_word_is_read_as_an_operator(corpus: Both) -> None:
 
 
 @requirement("corpus-store:text:files")
-async def test_a_search_can_be_held_to_some_files(corpus: Both) -> None:
+async def test_a_search_can_be_held_to_some_files(corpus: Store) -> None:
     for number in range(1, 5):
         await fill(corpus, f"file-{number}", "same words", "other things")
     found = await corpus.search_text(OURS, "vs-1", ["words"], 10, ["file-3", "file-1", "file-9"])
@@ -272,7 +272,7 @@ async def test_a_search_can_be_held_to_some_files(corpus: Both) -> None:
 
 
 @requirement("corpus-store:text:alone")
-async def test_scores_depend_on_nothing_in_other_vector_stores(corpus: Both) -> None:
+async def test_scores_depend_on_nothing_in_other_vector_stores(corpus: Store) -> None:
     await fill(corpus, "file-1", "rare bird", "common bird", "common tree")
     before = await corpus.search_text(OURS, "vs-1", ["rare", "bird"], 10)
     await corpus.create_vector_store(THEIRS, new_store("vs-2"), ROOM)
@@ -284,7 +284,7 @@ async def test_scores_depend_on_nothing_in_other_vector_stores(corpus: Both) -> 
 
 
 @requirement("corpus-store:pages")
-async def test_chunks_and_vectors_are_read_in_pages_in_the_order_of_their_places(corpus: Both) -> None:
+async def test_chunks_and_vectors_are_read_in_pages_in_the_order_of_their_places(corpus: Store) -> None:
     for number in (3, 1, 2):
         await fill(corpus, f"file-{number}", *[f"text {index}" for index in range(12)])
     expected = [(f"file-{number}", index) for number in (1, 2, 3) for index in range(12)]

@@ -5,20 +5,16 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
+from antiphon.store.base import Store
 from antiphon.store.corpora import CorpusLimits, CorpusStore, Ingestion, NewChunk, NewStoreFile, StoredVectorStore
-from antiphon.store.files import FileLimits, FileStore, StoredFile
+from antiphon.store.files import FileLimits, StoredFile
 from antiphon.store.rows import Scope
 from support.stores import OURS
 
-__all__ = ["BUILT", "OWNER", "ROOM", "chunk", "claimed", "fill", "new_file", "new_store", "upload"]
+__all__ = ["OWNER", "ROOM", "chunk", "claimed", "fill", "new_file", "new_store", "upload"]
 
 ROOM = CorpusLimits(most_stores=100, most_files=1_000)
 OWNER = "server 1"
-BUILT = ("memory", "sqlite", "postgres")
-
-
-class Both(CorpusStore, FileStore):
-    """A store of files and vector stores."""
 
 
 def new_store(name: str = "vs-1", days: int | None = None, now: int = 1_000_000, title: str = "") -> StoredVectorStore:
@@ -36,7 +32,7 @@ def chunk(index: int, text: str, heading: str = "", vector: Sequence[float] = ()
     return NewChunk(index, heading, text, b'{"page":%d}' % index, struct.pack(f"<{len(vector)}f", *vector))
 
 
-async def upload(store: Both, *names: str, scope: Scope = OURS, expires_at: int | None = None) -> None:
+async def upload(store: Store, *names: str, scope: Scope = OURS, expires_at: int | None = None) -> None:
     """Upload files of these ids."""
     for name in names:
         file = StoredFile(name, 1000, expires_at, 1, "assistants", f"{name}.md é".encode())
@@ -52,7 +48,7 @@ async def claimed(store: CorpusStore, owner: str = OWNER) -> Ingestion:
     return ingestion
 
 
-async def fill(store: Both, file_id: str, *texts: str, vector_store: str = "vs-1", scope: Scope = OURS) -> None:
+async def fill(store: Store, file_id: str, *texts: str, vector_store: str = "vs-1", scope: Scope = OURS) -> None:
     """Upload a file and bring it into a vector store with a chunk for each text; nothing else may wait."""
     if await store.find_file(scope, file_id) is None:
         await upload(store, file_id, scope=scope)

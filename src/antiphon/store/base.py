@@ -20,6 +20,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from antiphon.errors import ConfigurationError
 from antiphon.store.conversations import ConversationStore
+from antiphon.store.corpora import CorpusStore
 from antiphon.store.files import FileStore
 from antiphon.store.registers import Registers
 from antiphon.store.rows import (
@@ -194,7 +195,7 @@ class ResponseStore(ABC):
         return nullcontext()
 
 
-class Store(ResponseStore, ToolRunStore, ConversationStore, FileStore, Registers):
+class Store(ResponseStore, ToolRunStore, ConversationStore, FileStore, CorpusStore, Registers):
     """Everything that a server keeps."""
 
     shared: bool = False

@@ -1,9 +1,9 @@
 """A store whose bodies are sealed, over any other store (issue 3, Encryption at rest).
 
 Sealed are snapshots, items, events and what was sampled for them, plans, runs of hosted tools, conversations' metadata,
-webhooks, prompts, files and their names, the digests of idempotent requests and the keys of blobs. Ids, states, times,
-the order of events, the sizes and purposes of files, and API keys, of which only digests are kept, stay as they are.
-Offsets of events count in the plain body.
+webhooks, prompts, files and their names, vector stores with their names, chunks and vectors, the digests of idempotent
+requests and the keys of blobs. Ids, states, times, the order of events, the sizes and purposes of files, and API keys,
+of which only digests are kept, stay as they are. Offsets of events count in the plain body.
 
 A tenant's key is made with its first row, and lies wrapped in the store. It is asked for again every other second, so
 that a server soon sees that a tenant was deleted elsewhere.
@@ -44,10 +44,13 @@ from antiphon.store.rows import (
     StoredResponse,
     StoreStatus,
 )
+from antiphon.store.sealed_corpora import SealedCorpora
 from antiphon.store.sealed_files import SealedFiles
 from antiphon.store.sealed_keys import TenantKeys, open_sealed, unreadable
 from antiphon.store.sealed_toolruns import SealedToolRuns
+from antiphon.store.sealed_words import SealedWords
 from antiphon.store.sealing import DataKey, MasterKey, UnsealableError
+from antiphon.store.text_index import NO_TEXT_SEARCH, has_full_text
 
 __all__ = ["SealedStore"]
 
@@ -59,7 +62,7 @@ CONVERSATION, DELIVERY, IDEMPOTENCY, CODEC = "conversation", "delivery", "idempo
 PROMPT = "prompt"
 
 
-class SealedStore(SealedToolRuns, SealedFiles, Store):
+class SealedStore(SealedToolRuns, SealedCorpora, SealedFiles, Store):
     """Seals what goes into `inner` and opens what comes out; `clock` gives seconds that only go forward."""
 
     sealed = True
@@ -70,6 +73,8 @@ class SealedStore(SealedToolRuns, SealedFiles, Store):
         self._master = master
         self._keys = TenantKeys(inner, master, clock)
         self._server: DataKey | None = None
+        self._words = SealedWords(inner, self.list_chunks)
+        self.text_fault = "" if has_full_text() else NO_TEXT_SEARCH
         inner.sealed = True
 
     @property
@@ -100,6 +105,7 @@ class SealedStore(SealedToolRuns, SealedFiles, Store):
         if wrapped is None:
             status = await self.inner.status()
             rows = status.responses or status.items or status.bytes or status.conversations or status.files
+            rows = rows or status.vector_stores
             if rows or await self.inner.codec_keys():
                 raise ConfigurationError(
                     "The store holds rows that are not encrypted, and they cannot be encrypted where they are. Start "
@@ -117,6 +123,7 @@ class SealedStore(SealedToolRuns, SealedFiles, Store):
     async def close(self) -> None:
         """Close the store within."""
         self._server = None
+        self._words.forget()
         await self.inner.close()
 
     async def status(self) -> StoreStatus:
@@ -352,6 +359,7 @@ class SealedStore(SealedToolRuns, SealedFiles, Store):
     async def delete_tenant(self, tenant: str) -> None:
         """Remove a tenant's key and all its rows; what is left of them anywhere cannot be opened again."""
         self._keys.forget(tenant)
+        self._words.forget(tenant)
         try:
             await self.inner.delete_tenant(tenant)
         finally:

@@ -39,14 +39,19 @@ class TenantKeys:
 
     async def find(self, tenant: str) -> DataKey:
         """The key to open with."""
+        key = await self.get(tenant)
+        if key is None:
+            raise unreadable()
+        return key
+
+    async def get(self, tenant: str) -> DataKey | None:
+        """The key of a tenant; None where it has none, and so nothing sealed."""
         known = self._fresh(tenant)
         if known is not None:
             return known
         asked_at = self._clock()
         wrapped = await self._inner.tenant_key(tenant)
-        if wrapped is None:
-            raise unreadable()
-        return self._keep(tenant, wrapped, asked_at)
+        return None if wrapped is None else self._keep(tenant, wrapped, asked_at)
 
     def forget(self, tenant: str) -> None:
         """Keep a key no longer."""

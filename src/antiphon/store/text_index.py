@@ -100,6 +100,8 @@ class TextIndex:
 
     def __init__(self) -> None:
         self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        # Nothing of it may lie in a temporary file.
+        self._connection.execute("PRAGMA temp_store = MEMORY")
         self._connection.executescript(_SCHEMA)
         self._numbers: dict[str, int] = {}
         self._live: dict[str, int] = {}
