@@ -12,9 +12,11 @@ import pytest
 from antiphon.http.app import create_app
 from antiphon.settings import ModelConfig, Settings
 from support.asgi import ManualExchange
+from support.elsewhere import serving
 from support.fake_tools import Corpus, Servers
 from support.inprocess import InProcess, inprocess_app
 from support.sockets import manual_socket
+from support.upstream import fake_upstream
 
 requirement = pytest.mark.requirement
 
@@ -172,3 +174,16 @@ async def test_an_upstream_is_told_of_the_tools_that_run_here(scripted_server: s
         await api.create('!CALL file_search {"queries":["one"]}\n!THEN\n!TEXT done', tools=[FILES])
     # What an upstream with the same API runs itself is left to it.
     assert corpus.runs == ["search_corpus one", *(["file_search one"] if engine == "upstream" else [])]
+
+
+@requirement("loop:private")
+async def test_an_upstream_is_sent_an_approval_as_its_client_sent_it_and_nothing_of_ours():
+    async with fake_upstream() as fake, serving(fake.url) as api:
+        asked = {"type": "mcp_approval_request", "id": "mcpr_1", "name": "a", "arguments": "{}", "server_label": "x"}
+        given = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+        said = {"type": "message", "role": "user", "content": "hi"}
+        tools = [{"type": "mcp", "server_label": "x", "server_url": "https://mcp.test"}]
+        await api.client.post("/responses", json={"model": "scripted", "input": [said, asked, given], "tools": tools})
+        (exchange,) = fake.asked
+        assert exchange.body["input"][:2] == [said, asked]
+        assert exchange.body["input"][2]["approval_request_id"] == "mcpr_1"

@@ -21,6 +21,7 @@ from antiphon.protocol.json import encode
 __all__ = [
     "NOT_KEPT",
     "PRUNED",
+    "SENT_ID",
     "chunk_ids",
     "denied",
     "elsewhere",
@@ -36,7 +37,7 @@ NOT_KEPT: Final = "[The results of this call were not kept.]"
 PRUNED: Final = "[Pruned: get_chunks brings it back.]"
 """What stands for the text of a chunk that was pruned."""
 
-_SENT_ID: Final = "_sent_id"
+SENT_ID: Final = "_sent_id"
 """The id by which a client knows an item that got another one here."""
 
 _NO_ARGUMENTS: Final = frozenset(
@@ -71,7 +72,7 @@ def elsewhere(item: RawItem) -> bool:
 
 
 def _is_kept(body: Mapping[str, Any]) -> bool:
-    return any(name.startswith("_") and name != _SENT_ID for name in body)
+    return any(name.startswith("_") and name != SENT_ID for name in body)
 
 
 def round_of(body: Mapping[str, Any]) -> Any:
@@ -82,7 +83,7 @@ def round_of(body: Mapping[str, Any]) -> Any:
 def hosted_call(body: Mapping[str, Any]) -> ToolCall:
     """The call as the model made it."""
     kind = str(body["type"])
-    identity = str(body.get("_call_id") or body.get(_SENT_ID) or (body.get("id") if _is_kept(body) else "") or "")
+    identity = str(body.get("_call_id") or body.get(SENT_ID) or (body.get("id") if _is_kept(body) else "") or "")
     if not identity:
         # Its id is another one once it is stored; what it says stays.
         said = {name: value for name, value in body.items() if name != "id"}

@@ -13,6 +13,7 @@ from antiphon.corpus.library import Library
 from antiphon.engines.base import Engine
 from antiphon.engines.registry import Registry
 from antiphon.errors import InvalidRequestError
+from antiphon.prompt.hosted import SENT_ID
 from antiphon.prompt.messages import Conversation
 from antiphon.protocol.hosted import UPSTREAM_ID, types_here
 from antiphon.protocol.items import Item, RawItem
@@ -156,7 +157,7 @@ def granted(own: Sequence[Item], evidence: Sequence[dict[str, Any]], *, upstream
 
 def _id_of(body: dict[str, Any]) -> str:
     """The id that the client knows an item by, which is not ours where no store has it."""
-    return str(body.get("_sent_id") or body.get("id"))
+    return str(body.get(SENT_ID) or body.get("id"))
 
 
 def _asks(body: dict[str, Any], *, upstream: bool) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from antiphon.errors import InvalidRequestError, NotFoundError
+from antiphon.prompt.hosted import SENT_ID
 from antiphon.protocol.hosted import HOSTED_ITEMS, project
 from antiphon.protocol.ids import is_id, item_prefix
 from antiphon.protocol.items import (
@@ -83,7 +84,7 @@ def _hosted(item: RawItem, body: bytes | None) -> RawItem:
     sent_id = sent.pop("id", None)
     if isinstance(sent_id, str) and item.type == "mcp_approval_request":
         # Its answer names it so.
-        sent["_sent_id"] = sent_id
+        sent[SENT_ID] = sent_id
     return RawItem(item.type, None, sent)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
 from antiphon.engines.responses.profiles import Profile
+from antiphon.prompt.hosted import SENT_ID
 from antiphon.prompt.openturn import OWN_CALLS
 from antiphon.prompt.prompt import ChatMessage, ToolCall
 from antiphon.protocol.hosted import UPSTREAM_ID
@@ -58,8 +59,13 @@ def native_items(
 
 
 def raw_item(item: RawItem, known: Mapping[str, str]) -> dict[str, Any]:
-    """An item of the upstream's own, under the id that it has there; `known` leads from ids of ours to such."""
-    body = dict(item.body)
+    """An item of the upstream's own, under the id that it has there; `known` leads from ids of ours to such.
+
+    What is the server's own is not sent on; an id by which the client knows the item is the upstream's.
+    """
+    body = {name: value for name, value in item.body.items() if not name.startswith("_")}
+    if isinstance(item.body.get(SENT_ID), str):
+        body["id"] = item.body[SENT_ID]
     identity = body.pop(UPSTREAM_ID, None)
     if isinstance(identity, str):
         body["id"], _, further = identity.partition(" ")
