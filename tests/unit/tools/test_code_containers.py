@@ -17,10 +17,11 @@ from antiphon.protocol.request import CreateResponse, decode_create_response
 from antiphon.settings import Settings
 from antiphon.store.base import Scope
 from antiphon.tools.base import HostedCall, HostedTool, Session
-from antiphon.tools.code import record
 from antiphon.tools.code.citations import cited_files
 from antiphon.tools.code.containers import Containers
+from antiphon.tools.code.contents import Content
 from antiphon.tools.code.provider import CodeProvider
+from antiphon.tools.code.record import Container, KeptFile, room_for_files
 from support.sandboxes import bubblewrap
 
 MINE, OTHERS = Scope("mine"), Scope("others")
@@ -315,6 +316,12 @@ async def test_containers_and_their_files_are_bounded(monkeypatch: pytest.Monkey
         kept.add_file(first, "b", bytes(200))
     monkeypatch.setattr("antiphon.tools.code.containers.MOST_FILES", 2)
     kept.add_file(first, "b", b"")
+    full = [Container(str(number), "mine", "", 0, 0.0) for number in range(8)]
+    for one in full:
+        one.files["x"] = KeptFile("x", "x", 0, "user", Content(bytes(1000)))
+    assert room_for_files(Container("a", "mine", "", 0, 0.0), full, 1000) == 0
+    assert room_for_files(Container("a", "others", "", 0, 0.0), full, 1000) == 1000
+    assert room_for_files(Container("a", "others", "", 0, 0.0), full * 2, 1000) == 0
     with pytest.raises(InvalidRequestError, match="no room for the file"):
         kept.add_file(first, "c", b"")
     monkeypatch.setattr("antiphon.tools.code.containers.MOST_FILE_BYTES", 10)
@@ -438,7 +445,6 @@ async def test_files_that_are_too_many_or_too_large_are_left_out_and_said(
     assert "large" in body["_told"]
     ended = await ran(tool, session, code="kept = [bytearray(1 << 20) for _ in range(4096)]")
     assert "MemoryError" in str(ended["outputs"]) or ended["error"]["code"] == "sandbox_ended"
-    assert record.MOST_FILES == 100
 
 
 @pytest.mark.requirement("containers:create:checked")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import errno
+import signal
 import struct
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from click.testing import CliRunner
 from antiphon.cli.doctor import doctor
 from antiphon.errors import ConfigurationError
 from antiphon.settings import Settings
-from antiphon.tools.code import bubblewrap, choose, monty
+from antiphon.tools.code import bubblewrap, cgroups, choose, monty
 from antiphon.tools.code.cgroups import Groups
 from antiphon.tools.code.choose import Sandboxes
 from antiphon.tools.code.monty import find_monty
@@ -152,20 +153,6 @@ def test_a_group_is_made_where_both_bounds_can_be_set(tmp_path: Path) -> None:
     assert Groups(tmp_path, "0::/\n").version == 0
     assert Groups(tmp_path, "0::/\n").make(LIMITS) is None
 
-    second = tmp_path / "second"
-    own = second / "service" / "main"
-    own.mkdir(parents=True)
-    (second / "cgroup.controllers").write_text("memory pids")
-    (own / "cgroup.subtree_control").write_text("")
-    groups = Groups(second, "0::/service/main\n")
-    # Real files of that name keep what was asked of them, and not what was given.
-    assert (groups.version, (own / "cgroup.subtree_control").read_text()) == (0, "+memory +pids")
-    (own.parent / "cgroup.subtree_control").write_text("memory pids cpu")
-    (own.parent / "cgroup.subtree_control").chmod(0o444)
-    if os.geteuid() != 0:
-        group = Groups(second, "0::/service/main\n").make(LIMITS)
-        assert group is not None
-
     first = tmp_path / "first"
     for controller in ("memory", "pids"):
         (first / controller / "mine").mkdir(parents=True)
@@ -183,3 +170,41 @@ def test_a_group_is_made_where_both_bounds_can_be_set(tmp_path: Path) -> None:
     (made / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
     assert group.killed_for_memory()
     assert not group.remove()
+
+
+@pytest.mark.requirement("code:sandbox:groups")
+def test_a_group_of_version_2_is_made_beside_the_server_where_it_cannot_be_below_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "service" / "main"
+    own.mkdir(parents=True)
+    (tmp_path / "cgroup.controllers").write_text("cpu memory pids")
+    written: list[tuple[str, str]] = []
+
+    def kernel(path: Path, value: str) -> None:
+        """What the kernel makes of a write: a group with processes hands nothing down, another one does."""
+        written.append((str(path.relative_to(tmp_path)), value))
+        if path.name == "memory.swap.max":
+            raise FileNotFoundError(path)
+        if path.name == "cgroup.subtree_control":
+            if path.parent == own:
+                raise OSError(errno.EBUSY, "busy")
+            value = value.replace("+", "")
+        path.write_text(value)
+
+    monkeypatch.setattr(cgroups, "_write", kernel)
+    groups = Groups(tmp_path, "0::/service/main\n")
+    assert groups.version == 2
+    group = groups.make(LIMITS)
+    assert group is not None
+    (made,) = (folder for folder in own.parent.iterdir() if folder.is_dir() and folder != own)
+    assert (made / "memory.max").read_text() == str(LIMITS.memory)
+    assert (made / "pids.max").read_text() == str(LIMITS.processes)
+    assert (made / "memory.oom.group").read_text() == "1"
+    group.enter(17)
+    assert (made / "cgroup.procs").read_text() == "17"
+    (made / "cgroup.procs").write_text("")
+    group.signal(signal.SIGKILL)
+    assert written[-1] == (str((made / "cgroup.kill").relative_to(tmp_path)), "1")
+    (made / "memory.events").write_text("low 0\noom 1\noom_kill 2\n")
+    assert group.killed_for_memory()

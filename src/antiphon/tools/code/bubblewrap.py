@@ -89,6 +89,8 @@ class Bubblewrap(Backend):
             self.advice = (
                 "Let the server make control groups (with systemd: Delegate=yes), which bound a container whole."
             )
+        if os.geteuid() == 0 and not way.drops:
+            self.advice = f"Have {way.python} where every user may read it, so that code need not run as root."
         self.finding = f"bubblewrap {version} with {way.python}, as {user}; {bounds}; {calls}"
 
     async def start(self, limits: BoxLimits) -> Box:

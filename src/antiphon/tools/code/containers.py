@@ -21,7 +21,7 @@ from antiphon.settings import Settings
 from antiphon.store.base import Scope
 from antiphon.tools.code.choose import Sandboxes
 from antiphon.tools.code.contents import Content
-from antiphon.tools.code.record import MOST_FILE_BYTES, MOST_FILES, Container, KeptFile
+from antiphon.tools.code.record import MOST_FILE_BYTES, MOST_FILES, Container, KeptFile, room_for_files
 from antiphon.tools.code.running import Done, Running
 from antiphon.tools.code.sandbox import Ran
 
@@ -30,9 +30,6 @@ __all__ = ["Containers", "FileReader", "ReadFile"]
 _SWEEP_SECONDS = 15.0
 _SHOWN_SECONDS = 24 * 3600.0
 _MOST_OF_ALL = 1_000
-_MOST_BYTES = 16
-"""Bytes of all containers together, in those that one may have."""
-
 _MOST_EXPIRED = 1_000
 
 
@@ -256,7 +253,7 @@ class Containers:
         now = self._clock()
         memory = min(memory_bytes(memory_limit, "memory_limit"), self._settings.sandbox_memory)
         identity = more.pop("container_id", None) or new_id("cntr")
-        made = Container(identity, name, int(now), now, memory=memory, **more)
+        made = Container(identity, scope.tenant, name, int(now), now, memory=memory, **more)
         for file_id in file_ids:
             await self.add_uploaded(scope, made, file_id)
         await self._make_room(scope)
@@ -284,20 +281,17 @@ class Containers:
 
     def _check_room(self, container: Container, path: str, size: int) -> None:
         before = container.by_path(path)
-        others = container.size - (before.content.size if before is not None else 0)
         disk = self._settings.sandbox_disk
+        room = room_for_files(container, self._all(), disk) + (before.content.size if before is not None else 0)
         if size > MOST_FILE_BYTES:
             raise InvalidRequestError(
                 f"The file has {size} bytes; in a container it may have {MOST_FILE_BYTES}.", code="file_too_large"
             )
-        if (before is None and len(container.files) >= MOST_FILES) or others + size > disk:
+        if (before is None and len(container.files) >= MOST_FILES) or size > room:
             raise InvalidRequestError(
-                f"The container has no room for the file: it may have {MOST_FILES} files and {disk} bytes of them.",
+                f"There is no room for the file: a container may have {MOST_FILES} files and {disk} bytes of them, and "
+                f"there is room for {room} bytes.",
                 code="container_full",
-            )
-        if sum(one.size for one in self._all()) + size > _MOST_BYTES * disk:
-            raise InvalidRequestError(
-                "This server has no room for more files of containers now.", code="file_limit_reached"
             )
 
     def _all(self) -> list[Container]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from msgspec import Struct
@@ -11,13 +12,16 @@ from antiphon.protocol.containers import MAX_MINUTES, MEMORY_LIMITS, ContainerFi
 from antiphon.tools.code.contents import Content
 from antiphon.tools.code.sandbox import WORK_FOLDER, Box
 
-__all__ = ["MOST_FILES", "MOST_FILE_BYTES", "Container", "KeptFile"]
+__all__ = ["MOST_FILES", "MOST_FILE_BYTES", "Container", "KeptFile", "room_for_files"]
 
 MOST_FILES = 100
 """Files of one container."""
 
 MOST_FILE_BYTES = 50 * 1024 * 1024
 """Bytes of one file of a container."""
+
+_SHARES, _SHARES_OF_TENANT = 16, 8
+"""Bytes of the files of all containers, and of those of a tenant, in those that one container may have."""
 
 
 class KeptFile(Struct, frozen=True):
@@ -54,6 +58,7 @@ class Container:
     """
 
     id: str
+    tenant: str
     name: str
     created_at: int
     last_active_at: float
@@ -91,6 +96,16 @@ class Container:
             memory_limit=_memory(self.memory),
             network_policy={"type": "disabled"},
         )
+
+
+def room_for_files(container: Container, every: Iterable[Container], disk: int) -> int:
+    """Bytes that the files of a container may still grow by, where one container may have `disk` of them."""
+    total = of_tenant = 0
+    for other in every:
+        total += other.size
+        of_tenant += other.size if other.tenant == container.tenant else 0
+    most = (disk - container.size, _SHARES_OF_TENANT * disk - of_tenant, _SHARES * disk - total)
+    return max(0, min(most))
 
 
 def _memory(size: int) -> str:

@@ -20,7 +20,7 @@ from antiphon.protocol.ids import new_id
 from antiphon.settings import Settings
 from antiphon.tools.code.choose import Sandboxes
 from antiphon.tools.code.contents import Content
-from antiphon.tools.code.record import MOST_FILE_BYTES, MOST_FILES, Container, KeptFile
+from antiphon.tools.code.record import MOST_FILE_BYTES, MOST_FILES, Container, KeptFile, room_for_files
 from antiphon.tools.code.sandbox import (
     WORK_FOLDER,
     Backend,
@@ -243,10 +243,11 @@ class Running:
         if there is not None and there is not before:
             # Two names of which the same is kept: the first has it.
             return None
-        others = container.size - (before.content.size if before is not None else 0)
         if before is None and len(container.files) >= MOST_FILES:
             return None
-        data = await box.read(listed.path, min(MOST_FILE_BYTES, max(0, self._settings.sandbox_disk - others)))
+        room = room_for_files(container, self._containers(), self._settings.sandbox_disk)
+        room += before.content.size if before is not None else 0
+        data = await box.read(listed.path, min(MOST_FILE_BYTES, room))
         if data is None:
             return None
         made_at = int(time.time()) if before is None else before.created_at
