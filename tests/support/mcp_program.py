@@ -40,6 +40,8 @@ def main() -> None:
         if message["method"] == "tools/call":
             misbehave(mode)
         print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result(message)}), flush=True)
+        if mode == "tires" and message["method"] == "tools/call":
+            return
     if mode == "stubborn":
         threading.Event().wait()
 

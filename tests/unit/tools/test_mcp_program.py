@@ -95,6 +95,20 @@ async def test_a_program_that_goes_wrong_fails_its_call_and_is_begun_anew(
     assert not [child for child in psutil.Process().children() if PROGRAM in child.cmdline()]
 
 
+@requirement("mcp:program")
+async def test_a_program_that_ended_between_two_calls_is_begun_anew() -> None:
+    async with programs("tires") as open_tools:
+        found = await open_tools()
+        first = told(await found.call("variables", "{}"))["pid"]
+        async with asyncio.timeout(10):
+            while psutil.pid_exists(first) and psutil.Process(first).status() != psutil.STATUS_ZOMBIE:
+                await asyncio.sleep(0.005)
+            for _ in range(10):
+                # The end of its output, too, is seen.
+                await asyncio.sleep(0)
+        assert told(await found.call("variables", "{}"))["pid"] != first
+
+
 @requirement("mcp:program:hostile")
 async def test_lines_that_are_no_messages_are_passed_over() -> None:
     async with programs("babbles") as open_tools:

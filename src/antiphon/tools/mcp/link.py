@@ -174,13 +174,13 @@ class Link:
 
     def _messages(self, kind: str) -> AbstractAsyncContextManager[Any]:
         if kind == "stdio":
-            return program(self.server)
+            return program(self.server, self._retire)
         return self._over_sse() if kind == "sse" else self._over_http()
 
     @asynccontextmanager
     async def _over_http(self) -> AsyncGenerator[Any]:
         async with (
-            self._client(listens=False) as client,
+            self._client() as client,
             streamable_http_client(self.server.url, http_client=client, max_sse_event_size=MOST_BYTES) as streams,
         ):
             yield streams
@@ -192,23 +192,27 @@ class Link:
             timeout: httpx2.Timeout | None = None,
             auth: httpx2.Auth | None = None,
         ) -> httpx2.AsyncClient:
-            return self._client(listens=True)
+            return self._client(self._retire)
 
         async with sse_client(self.server.url, httpx_client_factory=client) as streams:
             yield streams
 
-    def _client(self, *, listens: bool) -> httpx2.AsyncClient:
+    def _client(self, ended: Callable[[], None] | None = None) -> httpx2.AsyncClient:
         server = self.server
         # Without https only what the operator has named is asked.
         public = server.url.startswith("https:")
         outbound = OutboundClient(server.allow, lookup=self._lookup, public=public)
         return httpx2.AsyncClient(
-            transport=GuardedTransport(outbound, server.url, server.seconds + CONNECT_SECONDS, listens=listens),
+            transport=GuardedTransport(outbound, server.url, server.seconds + CONNECT_SECONDS, ended=ended),
             headers=dict(server.headers),
             follow_redirects=False,
             trust_env=False,
             timeout=None,
         )
+
+    def _retire(self) -> None:
+        """What comes next is asked over another connection."""
+        self._retired = True
 
     async def _heard(self, message: object) -> None:
         if isinstance(message, types.ToolListChangedNotification):

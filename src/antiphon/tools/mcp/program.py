@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
@@ -31,8 +31,8 @@ Messages = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryOb
 
 
 @asynccontextmanager
-async def program(server: Server) -> AsyncGenerator[Messages]:
-    """A running program, as the streams of its messages.
+async def program(server: Server, ended: Callable[[], None]) -> AsyncGenerator[Messages]:
+    """A running program, as the streams of its messages; `ended` is called when it says no more.
 
     Raises:
         OSError: it cannot be started.
@@ -48,6 +48,7 @@ async def program(server: Server) -> AsyncGenerator[Messages]:
     told, heard = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     said, asked = anyio.create_memory_object_stream[SessionMessage](0)
     reading = asyncio.create_task(_read(process, told))
+    reading.add_done_callback(lambda _: ended())
     writing = asyncio.create_task(_write(process, asked))
     try:
         yield heard, said

@@ -8,7 +8,7 @@ fault, such as the status of an answer, is noted in the `Trouble` of the call th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextvars import ContextVar
 from typing import Final
 
@@ -60,17 +60,16 @@ trouble: ContextVar[Trouble | None] = ContextVar("trouble", default=None)
 class GuardedTransport(httpx2.AsyncBaseTransport):
     """Asks one origin through the guarded client; an answer must begin within so many seconds.
 
-    `listens` says that all answers come over one stream, as with SSE.
+    `ended` is there where all answers come over one stream, as with SSE, and is called when that ends.
     """
 
     def __init__(
-        self, client: OutboundClient, url: str, seconds: float, *, listens: bool = False, most: int = MOST_BYTES
+        self, client: OutboundClient, url: str, seconds: float, *, ended: Callable[[], None] | None = None
     ) -> None:
         self._client = client
         self._origin: Target = parse_target(url)
         self._seconds = seconds
-        self._listens = listens
-        self._most = most
+        self._ended = ended
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request; where that fails there is an answer that says so, since the library outlives only those."""
@@ -97,12 +96,13 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         elif noted.status is not None and request.method == "POST":
             # A redirect within the origin that was followed.
             noted.status = None
+        ended = self._ended if request.method == "GET" else None
         headers = dict(answer.headers)
         if headers.pop("content-encoding", "").lower() not in _PLAIN:
             answer.close()
             noted.note(None, "The server compressed its answer, which it was asked not to do.")
             return httpx2.Response(_NO_ANSWER)
-        return httpx2.Response(answer.status, headers=headers, stream=_Body(answer, self._most, noted))
+        return httpx2.Response(answer.status, headers=headers, stream=_Body(answer, noted, ended))
 
     async def aclose(self) -> None:
         """Close every connection."""
@@ -114,7 +114,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         if noted.asked > MOST_ASKED:
             noted.note(None, "The server asked for too much.")
             return False
-        if request.method != "GET" or self._listens:
+        if request.method != "GET" or self._ended is not None:
             return True
         # A standing stream is for what servers say unasked, which nobody here listens to.
         noted.resumed += "last-event-id" in request.headers
@@ -122,19 +122,22 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
 
 class _Body(httpx2.AsyncByteStream):
-    def __init__(self, answer: OutboundStream, most: int, noted: Trouble) -> None:
+    def __init__(self, answer: OutboundStream, noted: Trouble, ended: Callable[[], None] | None) -> None:
         self._answer = answer
-        self._most = most
         self._noted = noted
+        self._ended = ended
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
-            async for chunk in self._answer.chunks(self._most):
+            async for chunk in self._answer.chunks(MOST_BYTES):
                 yield chunk
         except OutboundError as error:
             self._noted.note(None, str(error))
             # The one kind of error that the library takes for a bad answer, and not for its own end.
             raise httpx2.StreamError(str(error)) from None
+        finally:
+            if self._ended is not None:
+                self._ended()
 
     async def aclose(self) -> None:
         self._answer.close()
