@@ -335,7 +335,7 @@ async def test_the_same_routes_stand_without_v1(api: InProcess):
 
 
 @pytest.mark.requirement("api:not-yet")
-@pytest.mark.parametrize("path", ["/vector_stores", "/nothing"])
+@pytest.mark.parametrize("path", ["/assistants", "/nothing"])
 async def test_endpoints_that_are_not_there_are_a_404_in_the_envelope(api: InProcess, path: str):
     reply = await api.client.post(path, json={"model": "scripted", "input": "hi"})
     assert reply.status_code == 404
