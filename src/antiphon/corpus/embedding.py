@@ -6,11 +6,11 @@ says how a chunk is read: under the headings that it stands below.
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Final
 
+from antiphon.corpus.numbers import numpy
 from antiphon.errors import EngineError, InvalidRequestError
 
 __all__ = ["PiecedEmbedder", "TextEmbedder", "embedded_text", "mean_vector", "pieces", "unit_vectors"]
@@ -119,9 +119,9 @@ def mean_vector(vectors: Sequence[bytes]) -> bytes:
     """The mean of some vectors, of length 1."""
     if len(vectors) == 1:
         return vectors[0]
-    numpy: Any = importlib.import_module("numpy")
+    np = numpy()
     try:
-        together = numpy.frombuffer(b"".join(vectors), "<f4").reshape(len(vectors), -1)
+        together = np.frombuffer(b"".join(vectors), "<f4").reshape(len(vectors), -1)
     except ValueError:
         raise EngineError("The embedding model makes vectors of several lengths.") from None
     return unit_vectors(together.mean(axis=0, dtype="<f8").reshape(1, -1))[0]
@@ -129,8 +129,8 @@ def mean_vector(vectors: Sequence[bytes]) -> bytes:
 
 def unit_vectors(rows: Any) -> list[bytes]:
     """The rows of an array, made of length 1; a row of nothing but zeros stays one."""
-    numpy: Any = importlib.import_module("numpy")
-    values = numpy.asarray(rows, "<f8")
-    lengths = numpy.linalg.norm(values, axis=1, keepdims=True)
-    scaled = (values / numpy.where(lengths > 0, lengths, 1)).astype("<f4")
+    np = numpy()
+    values = np.asarray(rows, "<f8")
+    lengths = np.linalg.norm(values, axis=1, keepdims=True)
+    scaled = (values / np.where(lengths > 0, lengths, 1)).astype("<f4")
     return [row.tobytes() for row in scaled]

@@ -14,6 +14,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from antiphon.corpus.numbers import numpy
 from antiphon.store.corpora import ChunkVector
 
 __all__ = [
@@ -54,10 +55,6 @@ FILE: Final = 100
 """About what a file takes, in bytes."""
 
 
-def _numpy() -> Any:
-    return importlib.import_module("numpy")
-
-
 class VectorHit(Struct, frozen=True, order=True):
     """A chunk near a question; `score` is the cosine of the angle between them."""
 
@@ -81,29 +78,29 @@ class Block(Struct, frozen=True, eq=False):
 
 def queries_of(vectors: Sequence[bytes]) -> Any:
     """The vectors of questions as the rows of an array."""
-    numpy = _numpy()
-    return numpy.frombuffer(b"".join(vectors), "<f4").reshape(len(vectors), -1)
+    np = numpy()
+    return np.frombuffer(b"".join(vectors), "<f4").reshape(len(vectors), -1)
 
 
 def block_of(vectors: Sequence[ChunkVector], width: int, numbers: Mapping[str, int]) -> Block | None:
     """The vectors that have so many numbers, of the files that have a number; None where there are none."""
-    numpy = _numpy()
+    np = numpy()
     kept = [each for each in vectors if len(each.vector) == 4 * width and each.file_id in numbers]
     if not kept:
         return None
-    rows = numpy.frombuffer(b"".join(each.vector for each in kept), "<f4").reshape(-1, width)
-    owners = numpy.fromiter((numbers[each.file_id] for each in kept), "<i4", len(kept))
-    return Block(rows, owners, numpy.fromiter((each.index for each in kept), "<i4", len(kept)))
+    rows = np.frombuffer(b"".join(each.vector for each in kept), "<f4").reshape(-1, width)
+    owners = np.fromiter((numbers[each.file_id] for each in kept), "<i4", len(kept))
+    return Block(rows, owners, np.fromiter((each.index for each in kept), "<i4", len(kept)))
 
 
 def _joined(blocks: Sequence[Block], alive: Any) -> Block:
     """Some blocks as one, without the rows of files that are gone."""
-    numpy = _numpy()
+    np = numpy()
     kept = [alive[block.owners] for block in blocks]
     return Block(
-        numpy.concatenate([block.rows[keep] for block, keep in zip(blocks, kept, strict=True)]),
-        numpy.concatenate([block.owners[keep] for block, keep in zip(blocks, kept, strict=True)]),
-        numpy.concatenate([block.positions[keep] for block, keep in zip(blocks, kept, strict=True)]),
+        np.concatenate([block.rows[keep] for block, keep in zip(blocks, kept, strict=True)]),
+        np.concatenate([block.owners[keep] for block, keep in zip(blocks, kept, strict=True)]),
+        np.concatenate([block.positions[keep] for block, keep in zip(blocks, kept, strict=True)]),
     )
 
 
@@ -113,7 +110,7 @@ Candidates = list[list[tuple[float, int, int]]]
 
 def _best_rows(block: Block, queries: Any, mask: Any, most: int, into: Candidates) -> None:
     """Add the best rows of a block, of those that the mask of files lets through."""
-    numpy = _numpy()
+    np = numpy()
     keep = mask[block.owners]
     count = int(keep.sum())
     if not count:
@@ -124,11 +121,11 @@ def _best_rows(block: Block, queries: Any, mask: Any, most: int, into: Candidate
         keep = None
     scores = rows @ queries.T
     if keep is not None:
-        scores[~keep] = -numpy.inf
+        scores[~keep] = -np.inf
     taken = min(most, count)
     for number, found in enumerate(into):
         column = scores[:, number]
-        best = numpy.argpartition(column, -taken)[-taken:]
+        best = np.argpartition(column, -taken)[-taken:]
         found.extend(zip(column[best].tolist(), owners[best].tolist(), positions[best].tolist(), strict=True))
 
 
@@ -153,11 +150,11 @@ class Graph:
 
     def add(self, rows: Any) -> None:
         """Add rows, which get the next numbers; others search in between."""
-        numpy = _numpy()
+        np = numpy()
         for start in range(0, len(rows), _GRAPH_SLICE):
             piece = rows[start : start + _GRAPH_SLICE]
             with self._lock:
-                self._index.add(numpy.arange(self._size, self._size + len(piece)), piece, threads=1)
+                self._index.add(np.arange(self._size, self._size + len(piece)), piece, threads=1)
                 self._size += len(piece)
 
     def near(self, query: Any, count: int) -> tuple[list[int], list[float]]:
@@ -169,7 +166,7 @@ class Graph:
     def rows(self, numbers: Any) -> Any:
         """Rows by their numbers."""
         with self._lock:
-            return self._index.get(numbers, dtype=_numpy().float32)
+            return self._index.get(numbers, dtype=numpy().float32)
 
 
 class VectorIndex(Struct, frozen=True, eq=False):
@@ -215,9 +212,9 @@ class VectorIndex(Struct, frozen=True, eq=False):
         """The index without some files."""
         if not gone:
             return self
-        numpy = _numpy()
+        np = numpy()
         alive = self.alive.copy()
-        for number in numpy.flatnonzero(alive).tolist():
+        for number in np.flatnonzero(alive).tolist():
             if self.files[number] in gone:
                 alive[number] = False
         kept = {file_id: revision for file_id, revision in self.revisions.items() if file_id not in gone}
@@ -225,10 +222,10 @@ class VectorIndex(Struct, frozen=True, eq=False):
 
     def numbered(self, files: Mapping[str, int]) -> tuple[VectorIndex, dict[str, int]]:
         """The index with further files of these revisions, which have no vectors yet, and their numbers."""
-        numpy = _numpy()
+        np = numpy()
         numbers = {file_id: len(self.files) + at for at, file_id in enumerate(files)}
-        old = numpy.zeros(0, bool) if self.alive is None else self.alive
-        alive = numpy.concatenate([old, numpy.ones(len(files), bool)])
+        old = np.zeros(0, bool) if self.alive is None else self.alive
+        alive = np.concatenate([old, np.ones(len(files), bool)])
         return (
             replace(self, files=[*self.files, *files], alive=alive, revisions={**self.revisions, **files}),
             numbers,
@@ -265,15 +262,15 @@ class VectorIndex(Struct, frozen=True, eq=False):
     def _mask(self, allowed: Collection[str] | None) -> Any:
         if allowed is None:
             return self.alive
-        numpy = _numpy()
-        return self.alive & numpy.fromiter((file_id in allowed for file_id in self.files), bool, len(self.files))
+        np = numpy()
+        return self.alive & np.fromiter((file_id in allowed for file_id in self.files), bool, len(self.files))
 
     def _walk(self, queries: Any, mask: Any, most: int, into: Candidates) -> None:
         """Add what the graph has near the questions; where few rows are looked for, all of them are compared."""
         assert self.graph is not None  # noqa: S101 - the caller looked
-        numpy = _numpy()
+        np = numpy()
         keep = mask[self.owners]
-        wanted = numpy.flatnonzero(keep)
+        wanted = np.flatnonzero(keep)
         if len(wanted) <= _GRAPH_EXACT:
             for start in range(0, len(wanted), BLOCK_ROWS):
                 part = wanted[start : start + BLOCK_ROWS]

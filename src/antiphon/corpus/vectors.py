@@ -29,6 +29,7 @@ from antiphon.corpus.matrix import (
     block_of,
     queries_of,
 )
+from antiphon.corpus.numbers import numpy
 from antiphon.corpus.shelf import Shelf
 from antiphon.store.base import Scope
 from antiphon.store.corpora import ChunkVector, CorpusStore, Place
@@ -235,8 +236,7 @@ def _nearest(index: VectorIndex, shelf: Shelf, queries: Any, most: int, files: C
 
 
 def _columns(parts: Sequence[Block]) -> tuple[Any, Any]:
-    import numpy as np
-
+    np = numpy()
     if not parts:
         return np.zeros(0, "<i4"), np.zeros(0, "<i4")
     return np.concatenate([part.owners for part in parts]), np.concatenate([part.positions for part in parts])
