@@ -157,4 +157,9 @@ CODE: tuple[Requirement, ...] = (
         "hosted-tools A1",
         "Streams of code and shells, failed ones too, are valid by the types of the openai package.",
     ),
+    R(
+        "code:interpreter:odd",
+        _SANDBOX,
+        "Code that closes, replaces or floods its own outputs, forks or exits, is answered.",
+    ),
 )

@@ -322,6 +322,29 @@ async def test_any_amount_of_output_costs_little_and_says_where_it_was_cut() -> 
     assert psutil.Process().memory_info().rss - before < 50_000_000
 
 
+@pytest.mark.requirement("code:interpreter:odd")
+async def test_code_that_does_odd_things_to_its_own_process_is_answered_all_the_same() -> None:
+    async with small_box() as box:
+        for code, result in (
+            ("import os\nif os.fork() == 0: 'the child'\n7", "7"),
+            ("import sys; sys.stdout.close(); sys.stderr = None\n8", "8"),
+            ("os.close(0); os.close(1); os.close(2)\n9", "9"),
+            ("import builtins\nprint('seen')\n10", "10"),
+            ("import threading\ndef flood():\n  while True: print('x' * 1000)\n11", "11"),
+            ("threading.Thread(target=flood, daemon=True).start(); 12", "12"),
+            ("import shutil; shutil.rmtree('/mnt/data'); 13", "13"),
+            ("os.symlink('/usr/bin', '/mnt/data'); 14", "14"),
+            ("exit(3)", None),
+            ("type('Odd', (), {'__repr__': lambda self: '\\ud800'})()", "\\ud800"),
+            ("type('Odd', (), {'__repr__': lambda self: 1 / 0})()", None),
+            ("15", "15"),
+        ):
+            cell = await box.run(code, SECONDS)
+            assert cell.result == result, (code, cell.error)
+            assert cell.files == []
+        assert box.alive
+
+
 @pytest.mark.requirement("code:sandbox:idle")
 async def test_what_a_cell_leaves_running_takes_no_time_when_nobody_asks() -> None:
     async with small_box() as box:

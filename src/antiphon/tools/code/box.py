@@ -26,6 +26,7 @@ Pipes = tuple[asyncio.StreamReader, asyncio.ReadTransport, asyncio.StreamWriter]
 """What a process says, the transport that brings it, and what it is told."""
 
 _LINE = 4 * 1024 * 1024
+_MOST_LISTED = 1_000
 _GRACE = 1.0
 _FILE_SECONDS = 20.0
 _REAP_SECONDS = 10.0
@@ -206,7 +207,7 @@ async def open_pipes(process: subprocess.Popen[bytes]) -> Pipes:
 
 
 def _listed(files: list[tuple[str, int, str]]) -> list[Listed]:
-    return [Listed(path, size, version) for path, size, version in files if size >= 0]
+    return [Listed(path, size, version) for path, size, version in files[:_MOST_LISTED] if size >= 0]
 
 
 def _descendants(pid: int) -> list[int]:

@@ -76,6 +76,8 @@ class Outputs(threading.Thread):
         self.lock = threading.Lock()
         self.pipes = [os.pipe(), os.pipe()]
         self.kept = [Kept(most), Kept(most)]
+        self.streams: list[io.TextIOWrapper] = []
+        self.old: list[io.TextIOWrapper] = []
         for out, _ in self.pipes:
             os.set_blocking(out, False)
 
@@ -83,12 +85,16 @@ class Outputs(threading.Thread):
         """Make them the standard outputs, whatever became of those."""
         for number, (_, into) in enumerate(self.pipes, 1):
             os.dup2(into, number)
-        sys.stdout, sys.stderr = (
-            io.TextIOWrapper(
-                io.FileIO(number, "w", closefd=False), "utf-8", errors="backslashreplace", write_through=True
-            )
-            for number in (1, 2)
-        )
+            # One in use is never dropped: a thread of the code may be writing to it, and would crash the process.
+            if not self.streams[number - 1 : number] or self.streams[number - 1].closed:
+                self.old += self.streams[number - 1 : number]
+                self.streams[number - 1 : number] = [self.stream(number)]
+        sys.stdout, sys.stderr = self.streams
+
+    def stream(self, number: int) -> io.TextIOWrapper:
+        """A text stream over a standard output."""
+        raw = io.FileIO(number, "w", closefd=False)
+        return io.TextIOWrapper(raw, "utf-8", errors="backslashreplace", write_through=True)
 
     def run(self) -> None:
         """Read for as long as the process lives."""
@@ -281,7 +287,7 @@ def take(pipe: int, kept: Kept, most: int) -> bool:
 def listing() -> list[list[Any]]:
     """The files of the work folder: path below it, size, and what changes when the file does."""
     found: list[list[Any]] = []
-    waiting = [("", 0)]
+    waiting = [] if os.path.islink(FOLDER) else [("", 0)]  # noqa: PTH114 - few modules start fast
     while waiting and len(found) < MOST_FILES:
         folder, depth = waiting.pop()
         try:
@@ -294,12 +300,16 @@ def listing() -> list[list[Any]]:
             path = folder + entry.name
             if path != plain(path):
                 continue
-            if entry.is_dir(follow_symlinks=False):
-                if depth < MOST_DEPTH:
-                    waiting.append((f"{path}/", depth + 1))
-            elif entry.is_file(follow_symlinks=False):
-                about = entry.stat(follow_symlinks=False)
-                found.append([path, about.st_size, f"{about.st_ino}.{about.st_mtime_ns}.{about.st_size}"])
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    if depth < MOST_DEPTH:
+                        waiting.append((f"{path}/", depth + 1))
+                elif entry.is_file(follow_symlinks=False):
+                    about = entry.stat(follow_symlinks=False)
+                    found.append([path, about.st_size, f"{about.st_ino}.{about.st_mtime_ns}.{about.st_size}"])
+            except OSError:
+                # What still runs may have removed it.
+                continue
     return found[:MOST_FILES]
 
 
