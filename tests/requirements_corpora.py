@@ -94,6 +94,38 @@ CORPUS_STORE: tuple[Requirement, ...] = (
         "The words of a sealed store are indexed in memory only, by version and within a bound.",
     ),
     R(
+        "corpus-store:reports",
+        "operations C3",
+        "antiphon db status tells how many vector stores there are, and how many chunks are in them.",
+    ),
+    R(
+        "corpus-store:sqlite:steps",
+        "ADR 15",
+        "SQLite removes a large vector store or file in steps between which others write, and the sweep goes on with "
+        "what a process left.",
+    ),
+    R(
+        "corpus-store:sqlite:words",
+        "issue 6, section 3",
+        "A SQLite without FTS5 is told of at the start: words are not searched, and a store that has an index of words "
+        "is not opened.",
+    ),
+    R(
+        "corpus-store:sqlite:whole",
+        "architecture, law 4",
+        "Rows, chunks and the index of words change together, and are there after the file is opened again.",
+    ),
+    R(
+        "corpus-store:common",
+        "ADR 15",
+        "Words that very many chunks hold find none by themselves where rarer ones are asked for, and count in full.",
+    ),
+    R(
+        "corpus-store:postgresql:owners",
+        "architecture, law 4",
+        "Several servers claim files of one database; what an owner of a server that is gone held is claimed anew.",
+    ),
+    R(
         "corpus-store:pages",
         "issue 6, section 3",
         "Chunks and vectors are read in pages, in the order of their places.",

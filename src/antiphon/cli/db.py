@@ -77,6 +77,7 @@ def status(ctx: click.Context, as_json: bool, **params: Any) -> None:
             f"items          {report.items}\n"
             f"conversations  {report.conversations}\n"
             f"files          {report.files}, of {report.file_bytes / 1e6:.1f} MB\n"
+            f"vector stores  {report.vector_stores}, of {report.chunks} chunks\n"
             f"servers        {', '.join(report.servers) or 'none'}"
         )
     ctx.exit(0 if report.schema == report.newest_schema else 1)

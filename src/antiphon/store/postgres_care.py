@@ -39,6 +39,8 @@ async def database_report(url: str) -> StoreReport:
             # An older schema has none.
             (there,) = await connection.fetch("SELECT to_regclass('files') IS NOT NULL")
             (kept,) = await fetch(connection, "report_files") if there[0] else ((0, 0),)
+            (there,) = await connection.fetch("SELECT to_regclass('vector_stores') IS NOT NULL")
+            (corpora,) = await fetch(connection, "report_corpora") if there[0] else ((0, 0),)
         owners = await fetch(connection, "owners")
     size, responses, running, items, conversations = totals
     return StoreReport(
@@ -52,6 +54,8 @@ async def database_report(url: str) -> StoreReport:
         conversations=conversations,
         files=kept[0],
         file_bytes=kept[1],
+        vector_stores=corpora[0],
+        chunks=corpora[1],
         servers=[name for name, _, locked, _ in owners if locked],
     )
 

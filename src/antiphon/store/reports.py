@@ -14,8 +14,8 @@ class StoreReport(Struct, frozen=True):
 
     `schema` is its version, and `newest_schema` the one that this program would bring it to. `size` is its bytes on
     the disk. `responses` counts those that are not gone, and `running` those among them that have not ended.
-    `file_bytes` are those of the content of `files`. `servers` are the names of those that have it open, as far as that
-    can be known.
+    `file_bytes` are those of the content of `files`, and `chunks` are those of all `vector_stores`. `servers` are the
+    names of those that have it open, as far as that can be known.
     """
 
     location: str
@@ -28,6 +28,8 @@ class StoreReport(Struct, frozen=True):
     conversations: int
     files: int
     file_bytes: int
+    vector_stores: int = 0
+    chunks: int = 0
     servers: Sequence[str] = ()
 
 

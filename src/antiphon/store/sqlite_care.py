@@ -16,6 +16,10 @@ from antiphon.store.sqlite_file import FileLock, connect, migrate, refuse_links
 __all__ = ["backup_file", "file_report", "migrate_file", "vacuum_file"]
 
 _NEWEST = MIGRATIONS[-1].version
+_CORPORA = """
+SELECT (SELECT count(*) FROM vector_stores WHERE gone = 0),
+  (SELECT coalesce(sum(chunks), 0) FROM store_files WHERE status <> 'removed')
+"""
 
 
 def file_report(path: Path) -> StoreReport:
@@ -34,6 +38,9 @@ def file_report(path: Path) -> StoreReport:
         # An older schema has none.
         if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'files'").fetchone():
             kept = connection.execute("SELECT count(*), coalesce(sum(bytes), 0) FROM files").fetchone()
+        corpora: tuple[int, int] = (0, 0)
+        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'vector_stores'").fetchone():
+            corpora = connection.execute(_CORPORA).fetchone()
         return StoreReport(
             location=str(path),
             schema=version,
@@ -45,6 +52,8 @@ def file_report(path: Path) -> StoreReport:
             conversations=totals.get("conversations", 0),
             files=kept[0],
             file_bytes=kept[1],
+            vector_stores=corpora[0],
+            chunks=corpora[1],
             servers=FileLock(path).holders(),
         )
 

@@ -23,7 +23,9 @@ _CHUNKS_A_STEP = 64
 _PARTS = (("data", 128), ("docsize", 4_000))
 """The large tables that FTS5 keeps an index in, and how many of their rows are deleted in one transaction."""
 
-_DELETE = "DELETE FROM {0} WHERE id IN (SELECT id FROM {0} LIMIT ?)"
+_DELETE = "DELETE FROM {0} WHERE id IN (SELECT id FROM {0} WHERE id > 10 LIMIT ?)"
+"""The first ones say what the index is; without them it could not be opened to be dropped."""
+
 _FORGET = "INSERT INTO {0} ({0}, rowid, heading, text) VALUES ('delete', ?, ?, ?)"
 _FILES_A_STEP = 256
 _REMOVE_SECONDS = 1.0

@@ -18,6 +18,7 @@ from antiphon.store.files import FileLimits, StoredFile
 from antiphon.store.queries import MIGRATIONS
 from antiphon.store.sqlite import SQLiteStore
 from antiphon.store.sqlite_file import connect
+from support.corpora import ROOM, fill, new_store
 from support.stores import OURS, add, batch, begun, ids, talk
 
 SCHEMA_1 = (Path(__file__).parent / "schema_1.sql").read_text()
@@ -41,7 +42,7 @@ def file_of_schema_1(path: Path) -> None:
         connection.executescript(SCHEMA_1)
 
 
-@pytest.mark.requirement("store:db:status", "store:db:files")
+@pytest.mark.requirement("store:db:status", "store:db:files", "corpus-store:reports")
 async def test_the_status_of_a_store_while_a_server_has_it_and_after(
     store: SQLiteStore, path: Path, named: Settings
 ) -> None:
@@ -52,6 +53,8 @@ async def test_the_status_of_a_store_while_a_server_has_it_and_after(
     await store.create_conversation(OURS, talk("t"))
     for name in ("file-a", "file-b"):
         await store.begin_file(OURS, StoredFile(name, 1, None, 30, "user_data", b"name"), FileLimits(9, 99))
+    await store.create_vector_store(OURS, new_store(), ROOM)
+    await fill(store, "file-c", "one", "two")
     report = await maintenance.status(named)
     assert (report.location, report.schema, report.newest_schema) == (
         str(path),
@@ -59,7 +62,8 @@ async def test_the_status_of_a_store_while_a_server_has_it_and_after(
         MIGRATIONS[-1].version,
     )
     assert (report.responses, report.running, report.items, report.conversations) == (2, 1, 5, 1)
-    assert (report.files, report.file_bytes) == (2, 60)
+    assert (report.files, report.file_bytes) == (3, 61)
+    assert (report.vector_stores, report.chunks) == (1, 2)
     assert report.size == sum(path.with_name(name).stat().st_size for name in ("a.db", "a.db-wal"))
     assert list(report.servers) == [f"process {os.getpid()}"]
     await store.close()
@@ -74,7 +78,7 @@ async def test_an_older_store_is_told_of_and_migrated(path: Path, named: Setting
     newest = MIGRATIONS[-1].version
     assert (report.schema, report.newest_schema) == (1, newest)
     assert (report.responses, report.running, report.items, report.conversations) == (6, 2, 12, 0)
-    assert (report.files, report.file_bytes) == (0, 0)
+    assert (report.files, report.file_bytes, report.vector_stores, report.chunks) == (0, 0, 0, 0)
     assert await maintenance.migrate(named) == (1, newest)
     assert await maintenance.migrate(named) == (newest, newest)
     assert (await maintenance.status(named)).schema == newest

@@ -17,6 +17,7 @@ from antiphon.store.files import FileLimits, StoredFile
 from antiphon.store.postgres import PostgresStore
 from antiphon.store.postgres_schema import NEWEST
 from antiphon.store.postgres_sql import MIGRATIONS
+from support.corpora import ROOM, fill, new_store
 from support.postgres import PASSWORD, Cluster, Server, binaries
 from support.stores import OURS, add, batch, begun, ids, talk
 
@@ -47,12 +48,15 @@ async def test_the_status_of_a_store_and_which_servers_have_it(server: Server, n
     await store.create_conversation(OURS, talk("t"))
     for name in ("file-a", "file-b"):
         await store.begin_file(OURS, StoredFile(name, 1, None, 30, "user_data", b"name"), FileLimits(9, 99))
+    await store.create_vector_store(OURS, new_store(), ROOM)
+    await fill(store, "file-c", "one", "two")
     report = await maintenance.status(named)
     assert (report.schema, report.newest_schema) == (NEWEST, NEWEST)
     assert report.location.endswith(f"/{database}")
     assert PASSWORD not in report.location
     assert (report.responses, report.running, report.items, report.conversations) == (2, 1, 5, 1)
-    assert (report.files, report.file_bytes) == (2, 60)
+    assert (report.files, report.file_bytes) == (3, 61)
+    assert (report.vector_stores, report.chunks) == (1, 2)
     assert report.size > 1_000_000
     assert list(report.servers) == ["srv_1"]
     await store.close()

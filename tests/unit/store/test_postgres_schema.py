@@ -35,6 +35,7 @@ MAY_READ_ALL = {
     "report_files",
     "count_files",
     "count_all_vector_stores",
+    "report_corpora",
 }
 
 

@@ -1,5 +1,5 @@
 -- Vector stores by tenant and id, the files in them, their chunks and vectors. The text index of a vector store is a
--- table of its own, named after its number, which is made with its first chunk (ADR 14).
+-- table of its own, named after its number, which is made with its first chunk (ADR 15).
 
 CREATE TABLE vector_stores (
   n INTEGER PRIMARY KEY AUTOINCREMENT,

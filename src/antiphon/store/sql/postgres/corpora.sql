@@ -14,6 +14,11 @@ SELECT count(*) FROM vector_stores AS v WHERE v.tenant = :tenant AND v.id <> :id
 -- How many vector stores there are, of every tenant.
 SELECT count(*) FROM vector_stores WHERE NOT gone;
 
+-- name: report_corpora
+-- The vector stores of every tenant, and how many chunks are in them.
+SELECT (SELECT count(*) FROM vector_stores WHERE NOT gone),
+  (SELECT coalesce(sum(chunks), 0)::bigint FROM store_files WHERE status <> 'removed');
+
 -- name: lose_expired_store
 -- Makes room for a vector store of the id of one whose time is up.
 UPDATE vector_stores SET gone = true

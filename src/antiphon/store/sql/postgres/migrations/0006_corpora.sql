@@ -1,4 +1,4 @@
--- Vector stores by tenant and id, the files in them, their chunks and vectors, and the words of their chunks (ADR 14).
+-- Vector stores by tenant and id, the files in them, their chunks and vectors, and the words of their chunks (ADR 15).
 
 CREATE TABLE vector_stores (
   n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
