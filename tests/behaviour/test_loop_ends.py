@@ -11,11 +11,17 @@ import pytest
 
 from antiphon.http.app import create_app
 from antiphon.settings import ModelConfig, Settings
+from antiphon.store.postgres import PostgresStore
+from antiphon.store.rows import Scope, StoreLimits
+from antiphon.store.sealed import SealedStore
 from support.asgi import ManualExchange
 from support.elsewhere import serving
 from support.fake_tools import Corpus, Servers
 from support.inprocess import InProcess, inprocess_app
+from support.postgres import database_for
 from support.sockets import manual_socket
+from support.stores import MASTER
+from support.unsteady import served
 from support.upstream import fake_upstream
 
 requirement = pytest.mark.requirement
@@ -187,3 +193,20 @@ async def test_an_upstream_is_sent_an_approval_as_its_client_sent_it_and_nothing
         (exchange,) = fake.asked
         assert exchange.body["input"][:2] == [said, asked]
         assert exchange.body["input"][2]["approval_request_id"] == "mcpr_1"
+
+
+@requirement("loop:runs-kept")
+@pytest.mark.parametrize("sealed", [False, True])
+async def test_background_loops_over_postgresql_end_with_all_that_was_found(tmp_path: Path, sealed: bool):
+    inner = PostgresStore(database_for(tmp_path), StoreLimits())
+    store = SealedStore(inner, MASTER) if sealed else inner
+    corpus = Corpus()
+    async with served(store, tools=[corpus]) as api:
+        asked = '!CALL search_corpus {"queries":["one"]}\n!CALL search_corpus {"queries":["two"]}\n!THEN\n!TEXT done'
+        name = (await api.create(asked, tools=[SEARCH], background=True))["id"]
+        async with asyncio.timeout(20):
+            while (found := (await api.client.get(f"/responses/{name}")).json())["status"] != "completed":
+                await asyncio.sleep(0.01)
+        assert [call["status"] for call in found["hosted_tool_calls"]] == ["completed", "completed"]
+        assert await store.tool_runs(Scope("default"), name) == []
+        assert "found two" in (await api.create("!ECHO", previous_response_id=name))["output_text"]

@@ -17,7 +17,7 @@ from antiphon.http.telemetry import Telemetry
 from antiphon.protocol.response import TERMINAL_STATUSES
 from antiphon.runtime.service import Service
 from antiphon.settings import Settings
-from antiphon.store.base import EventBatch, Scope
+from antiphon.store.base import EventBatch, Scope, Store
 from antiphon.store.memory import MemoryStore
 from antiphon.store.rows import StoreLimits
 from antiphon.tools.base import Provider
@@ -118,7 +118,7 @@ class Faults:
 
 @asynccontextmanager
 async def served(
-    store: UnsteadyStore, settings: Settings | None = None, tools: Sequence[Provider] | None = None
+    store: Store, settings: Settings | None = None, tools: Sequence[Provider] | None = None
 ) -> AsyncIterator[InProcess]:
     """A server of the scripted model over a store; `tools` are its providers of hosted tools, if not those set."""
     settings = msgspec.structs.replace(settings or Settings(drain_timeout=0), model=("scripted",), store="memory")
