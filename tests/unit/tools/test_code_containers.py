@@ -148,6 +148,12 @@ async def test_a_chain_keeps_its_container_and_a_lost_box_is_said(boxed: Contain
     later, second_session = await opened(boxed, AUTO, session.evidence)
     assert (await ran(later, second_session, code="x + 1"))["outputs"] == [{"type": "logs", "logs": "42"}]
     assert "There now: /mnt/data/kept.txt." in later.function.description
+    more = {"type": "code_interpreter", "container": {"type": "auto", "file_ids": ["file-1"]}}
+    given, given_session = await opened(boxed, more, session.evidence)
+    for there in (True, False):
+        code = "import os; x, sorted(os.listdir()), os.path.exists('numbers.csv') and os.remove('numbers.csv')"
+        seen = await ran(given, given_session, code=code)
+        assert seen["outputs"][0]["logs"].startswith("(41, ['kept.txt', 'numbers.csv'") == there
     by_id, third = await opened(boxed, {"type": "code_interpreter", "container": first["container_id"]})
     killed = await ran(by_id, third, code="import os; os.kill(os.getpid(), 9)")
     assert killed["status"] == "failed"
@@ -180,18 +186,17 @@ async def test_what_a_cell_shows_as_a_picture_is_a_file_and_an_image(boxed: Cont
 async def test_commands_of_a_shell_give_output_and_outcome(boxed: Containers) -> None:
     entry = {"type": "shell", "environment": {"type": "container_auto"}}
     tool, session = await opened(boxed, entry)
-    commands = ["echo out; echo wrong >&2; exit 3", "sleep 10", "echo 123456789 | tee kept.txt; sleep 1000 &"]
-    body = await ran(tool, session, commands=commands, timeout_ms=300, max_output_length=8)
-    assert body["action"] == {"commands": commands, "timeout_ms": 300, "max_output_length": 8}
+    commands = ["echo out; echo wrong >&2; exit 3", "echo 123456789 | tee kept.txt; sleep 1000 &"]
+    body = await ran(tool, session, commands=commands, timeout_ms=4000, max_output_length=8)
+    assert body["action"] == {"commands": commands, "timeout_ms": 4000, "max_output_length": 8}
     (output,) = body["also"]
     assert output["call_id"] == body["call_id"] == "call_1"
-    assert [one["outcome"] for one in output["output"]] == [
-        {"type": "exit", "exit_code": 3},
-        {"type": "timeout"},
-        {"type": "exit", "exit_code": 0},
-    ]
-    assert (output["output"][0]["stdout"], output["output"][0]["stderr"]) == ("out\n", "wrong\n")
-    assert "are left out here" in output["output"][2]["stdout"]
+    first, second = output["output"]
+    assert first == {"stdout": "out\n", "stderr": "wrong\n", "outcome": {"type": "exit", "exit_code": 3}}
+    assert second["outcome"] == {"type": "exit", "exit_code": 0}
+    assert "are left out here" in second["stdout"]
+    late = await ran(tool, session, commands=["sleep 10"], timeout_ms=100)
+    assert late["also"][0]["output"] == [{"stdout": "", "stderr": "", "outcome": {"type": "timeout"}}]
     container = boxed.get(MINE, body["environment"]["container_id"])
     assert [file.path for file in container.files.values()] == ["kept.txt"]
     both = [AUTO, entry]

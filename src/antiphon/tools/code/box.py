@@ -27,7 +27,7 @@ Pipes = tuple[asyncio.StreamReader, asyncio.ReadTransport, asyncio.StreamWriter]
 
 _LINE = 4 * 1024 * 1024
 _MOST_LISTED = 1_000
-_GRACE = 1.0
+_GRACE = 3.0
 _FILE_SECONDS = 20.0
 _REAP_SECONDS = 10.0
 _GROUP_ENDS = 100

@@ -91,6 +91,8 @@ class Containers:
     ) -> Container:
         """The container by an id that a response has given out, made now where it was not needed until now.
 
+        Uploaded files that it has not been given yet are put in.
+
         Raises:
             NotFoundError: a file of it is not there.
             InvalidRequestError: there is no room for one more container, or for the files.
@@ -99,6 +101,9 @@ class Containers:
         async with self._ensuring:
             found = self.find(scope, container_id)
             if found is not None:
+                for file_id in file_ids:
+                    if file_id not in found.uploads:
+                        await self.add_uploaded(scope, found, file_id)
                 return found
             return await self._create(scope, name, file_ids, memory_limit, container_id=container_id, auto=True)
 
@@ -186,7 +191,9 @@ class Containers:
         if self._read_file is None:
             raise NotFoundError(f"No such File object: {quoted(file_id)}", param="file_id")
         read = await self._read_file(scope, file_id, MOST_FILE_BYTES)
-        return self.add_file(container, read.filename, read.data)
+        added = self.add_file(container, read.filename, read.data)
+        container.uploads.add(file_id)
+        return added
 
     def file(self, container: Container, file_id: str) -> KeptFile:
         """A file of a container.

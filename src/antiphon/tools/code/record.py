@@ -52,9 +52,10 @@ class KeptFile(Struct, frozen=True):
 class Container:
     """A container of a tenant; `lock` is held while its code runs.
 
-    `auto` says that a response made it by itself. `placed` are the ids of the files that its box has, by the path that
-    they have there, and `versions` what the box last said of that path. `cells` counts what its box has run, and
-    `lost` says that an earlier box took its variables with it.
+    `auto` says that a response made it by itself. `uploads` are the ids of the uploaded files that were put in.
+    `placed` are the ids of the files that its box has, by the path that they have there, and `versions` what the box
+    last said of that path. `cells` counts what its box has run, and `lost` says that an earlier box took its variables
+    with it.
     """
 
     id: str
@@ -67,6 +68,7 @@ class Container:
     auto: bool = False
     expired_at: float | None = None
     files: dict[str, KeptFile] = field(default_factory=dict[str, KeptFile])
+    uploads: set[str] = field(default_factory=set[str])
     box: Box | None = None
     placed: dict[str, str] = field(default_factory=dict[str, str])
     versions: dict[str, str] = field(default_factory=dict[str, str])
