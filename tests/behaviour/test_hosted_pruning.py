@@ -46,6 +46,7 @@ async def test_b14_the_model_prunes_a_result_and_the_response_says_so(api: InPro
     (edit,) = response["context_management"]["applied_edits"]
     assert (edit["type"], edit["calls"]) == ("prune_context", 1)
     assert edit["cleared_input_tokens"] == (len(LONG) - len("[Pruned.]")) // 4
+    assert [call["ids"] for call in response["hosted_tool_calls"]] == [["c1"]]
     assert (await api.client.get(f"/responses/{response['id']}")).json() == response
 
 
@@ -88,6 +89,7 @@ async def test_b14_results_that_do_not_fit_are_truncated_only_where_the_edit_is_
         response = await api.create(given, context_management=PRUNES)
         assert response["output_text"] == "so"
         (edit,) = response["context_management"]["applied_edits"]
+        assert response["hosted_tool_calls"] == []
         assert (edit["type"], edit["tool_call_id"]) == ("truncate_tool_result", "c1")
         assert edit["cleared_input_tokens"] > 1_000
         text = {"role": "user", "content": "Long. " * 2_000}

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import UNSET
 
 from antiphon.protocol.credentials import shown_tool
+from antiphon.protocol.context import prunes
 from antiphon.protocol.hosted import stands_beside
 from antiphon.protocol.items import Item
 from antiphon.protocol.request import CreateResponse, TextConfig, TextFormat
@@ -64,7 +65,7 @@ def open_response(
         user=request.user,
         metadata=request.metadata,
         title=UNSET if title is None else title,
-        hosted_tool_calls=[] if stands_beside(request.tools) else UNSET,
+        hosted_tool_calls=[] if stands_beside(request.tools) or prunes(request.context_management) else UNSET,
         presence_penalty=request.presence_penalty,
         frequency_penalty=request.frequency_penalty,
     )
