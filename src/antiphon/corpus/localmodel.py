@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from antiphon.corpus.embedding import PiecedEmbedder
 from antiphon.engines.base import EventHook
@@ -139,6 +139,7 @@ class OwnEmbedder(PiecedEmbedder):
             raise EngineUnavailableError(self._failed[1])
         if self._starting is None:
             self._starting = asyncio.create_task(self._start())
+            self._starting.add_done_callback(_looked_at)
         # Who waits may leave; the start goes on for the others.
         return await asyncio.shield(self._starting)
 
@@ -171,6 +172,12 @@ class OwnEmbedder(PiecedEmbedder):
         model, self._model = self._model, None
         if model is not None:
             self._stopping = asyncio.create_task(model.close())
+
+
+def _looked_at(task: asyncio.Task[Any]) -> None:
+    """Take note of a start that failed after all who waited for it have left; it was told already."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _letters(model: Embedder) -> int:

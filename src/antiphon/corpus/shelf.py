@@ -102,9 +102,15 @@ class Shelves:
         task = self._reading.get(reading)
         if task is None:
             task = self._reading[reading] = asyncio.create_task(self._read(scope, row))
-            task.add_done_callback(lambda _: self._reading.pop(reading, None))
+            task.add_done_callback(lambda done: self._read_ended(reading, done))
         # Several wait for the same files, and one of them may leave.
         return await asyncio.shield(task)
+
+    def _read_ended(self, reading: tuple[str, str, int], task: asyncio.Task[Shelf]) -> None:
+        del self._reading[reading]
+        if not task.cancelled():
+            # Where all who waited have left, nobody else looks at it.
+            task.exception()
 
     async def _read(self, scope: Scope, row: StoredVectorStore) -> Shelf:
         files: dict[str, ShelvedFile] = {}

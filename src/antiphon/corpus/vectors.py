@@ -31,6 +31,7 @@ from antiphon.corpus.matrix import (
 )
 from antiphon.corpus.numbers import numpy
 from antiphon.corpus.shelf import Shelf
+from antiphon.errors import AntiphonError
 from antiphon.store.base import Scope
 from antiphon.store.corpora import ChunkVector, CorpusStore, Place
 
@@ -164,6 +165,7 @@ class VectorSearch:
     def _begin_graph(self, scope: Scope, shelf: Shelf, kept: _Kept) -> None:
         if kept.building is None:
             kept.building = asyncio.create_task(self._build(scope, shelf, kept))
+            kept.building.add_done_callback(_reported)
 
     async def _build(self, scope: Scope, shelf: Shelf, kept: _Kept) -> None:
         """Make the graph of a large vector store; what changes meanwhile is followed afterwards."""
@@ -229,6 +231,14 @@ class VectorSearch:
             async for page in pages:
                 await asyncio.to_thread(compared, page)
         return Nearest(best)
+
+
+def _reported(task: asyncio.Task[None]) -> None:
+    """Report what ended the making of a graph; that the store is away is told by the searches themselves."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, AntiphonError):
+        context = {"message": "the graph of a vector store could not be made", "exception": error}
+        asyncio.get_running_loop().call_exception_handler(context)
 
 
 def _nearest(index: VectorIndex, shelf: Shelf, queries: Any, most: int, files: Collection[str] | None) -> Nearest:

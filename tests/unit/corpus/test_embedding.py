@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -200,6 +201,26 @@ async def test_a_start_that_failed_is_told_and_not_tried_again_at_once():
     while not await again():
         await asyncio.sleep(0)
     assert good.starts == 1
+    await embedder.close()
+
+
+@requirement("search:embedding:fault")
+async def test_a_start_that_fails_when_nobody_waits_any_more_is_no_fault_of_the_loop():
+    faults: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: faults.append(context))
+    bad = Model("it is not here")
+    embedder = own(bad)
+    asking = asyncio.create_task(embedder.embed(["a"]))
+    await until(lambda: bad.starts == 1, "the start")
+    asking.cancel()
+    await asyncio.wait({asking})
+    bad.let.set()
+    with pytest.raises(EngineUnavailableError):
+        while True:
+            await embedder.embed(["a"])
+    del asking
+    gc.collect()
+    assert faults == []
     await embedder.close()
 
 

@@ -16,6 +16,7 @@ from antiphon.corpus import matrix
 from antiphon.corpus.matrix import VectorHit
 from antiphon.corpus.shelf import Shelves
 from antiphon.corpus.vectors import VectorSearch
+from antiphon.errors import UnavailableError
 from antiphon.store.corpora import ChunkVector, NewChunk, Place
 from antiphon.store.memory import MemoryStore
 from antiphon.store.rows import Scope, StoreLimits
@@ -272,3 +273,28 @@ async def test_several_searches_at_once_read_a_store_once():
     found = await asyncio.gather(*(over.found(query, 5) for _ in range(8)))
     assert all(each == found[0] for each in found)
     assert over.read == 50
+
+
+@requirement("search:vectors:graph")
+async def test_a_store_that_is_away_while_a_graph_is_made_is_asked_again():
+    over = await corpus(exact_most=10)
+    await over.put("file", unit(0, 100))
+    query = unit(1, 1)
+    whole, away = over.store.chunk_vectors, 1
+
+    async def failing(*arguments: Any) -> Any:
+        nonlocal away
+        if asyncio.current_task() is kept.building and away:
+            away = 0
+            raise UnavailableError("away")
+        return await whole(*arguments)
+
+    over.store.chunk_vectors = failing
+    entry = over.search._entry  # pyright: ignore[reportPrivateUsage]
+    kept = entry(("ours", "vs-1", 8))
+    for _ in range(2):
+        assert places((await over.found(query, 5))[0]) == over.expected(query[0], 5)
+        if kept.building is not None:
+            await asyncio.wait({kept.building})
+    assert kept.index.graph is not None
+    assert places((await over.found(query, 5))[0]) == over.expected(query[0], 5)
