@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec import UNSET
 
-from antiphon.protocol.credentials import shown_tool
 from antiphon.protocol.context import prunes
+from antiphon.protocol.credentials import shown_tool
 from antiphon.protocol.hosted import stands_beside
 from antiphon.protocol.items import Item
 from antiphon.protocol.request import CreateResponse, TextConfig, TextFormat
