@@ -45,6 +45,7 @@ _NO_ARGUMENTS: Final = frozenset(
 )
 _RESULT_KEYS: Final = ("results", "facets", "stores", "output", "outputs", "result")
 _BESIDE_TEXT: Final = ("context", "summary", "ocr_text", "transcription", "metadata")
+_MOST_SCORE: Final = 1e9
 _NO_OUTPUT: Final = "[No output]"
 _NOTHING: Final = "Nothing was found."
 
@@ -194,7 +195,7 @@ def _head(result: Mapping[str, Any], identity: str) -> str:
     filename = str(result.get("filename") or result.get("file_id") or "")
     parts = [identity, filename, str(title) if title and title != filename else ""]
     score = result.get("search_score", result.get("score"))
-    if isinstance(score, int | float) and score:
+    if isinstance(score, int | float) and score and abs(score) < _MOST_SCORE:
         parts.append(f"score {score:.2g}")
     told = ", ".join(part for part in parts if part)
     return f"[{number}] {told}" if number is not None else f"- {told}"

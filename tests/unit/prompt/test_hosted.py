@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.prompt.assembly import assemble, renamed
@@ -14,7 +14,7 @@ from antiphon.prompt.messages import EMPTY, MessageBuilder, join
 from antiphon.prompt.prompt import ChatMessage, ToolCall
 from antiphon.prompt.pruning import PRUNED_RESULT, applied_edits, cleared, pruned, truncated
 from antiphon.prompt.toolbox import HostedFunction, toolbox
-from antiphon.protocol.hosted import project
+from antiphon.protocol.hosted import HOSTED_ITEMS, project
 from antiphon.protocol.ids import PREFIX_BY_ITEM_TYPE, new_id
 from antiphon.protocol.items import decode_item
 from antiphon.protocol.json import encode
@@ -439,3 +439,73 @@ def test_the_longest_results_are_cut_until_it_fits():
     assert [len(each.content) for each in view] == [1_000, 2_020, 2_020]
     assert applied_edits(tools, cut=edits) == {"applied_edits": edits}
     assert pruned(tools) == tools
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["chunk_id", "text", "score", "error", "message", "type", "logs", "seen", "_number", "title"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=8,
+)
+FIELDS = [
+    "queries",
+    "results",
+    "error",
+    "output",
+    "outputs",
+    "arguments",
+    "action",
+    "name",
+    "server_label",
+    "code",
+    "ids",
+    "status",
+    "facets",
+    "stores",
+    "approval_request_id",
+    "approve",
+    "reason",
+    "_told",
+    "_turn",
+    "_call_id",
+    "_arguments",
+    "upstream_id",
+]
+
+
+@pytest.mark.requirement("hosted:evidence:elsewhere")
+def test_a_score_that_is_no_score_is_left_out():
+    body = {**THEIRS, "type": "file_search_call", "results": [{"file_id": "f", "score": 10**400, "text": "T"}]}
+    assert messages([user("u"), body])[2].content == "- f\nT"
+
+
+@pytest.mark.requirement("hosted:evidence:elsewhere")
+@settings(max_examples=150)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([*sorted(HOSTED_ITEMS - {"shell_call", "shell_call_output"}), "mcp_approval_response"]),
+            st.dictionaries(st.sampled_from(FIELDS), values, max_size=5),
+        ),
+        max_size=3,
+    ),
+    st.booleans(),
+    st.booleans(),
+)
+def test_whatever_a_client_sends_as_such_an_item_can_be_told(given_items, hosted, prunable):
+    bodies = [{**fields, "type": kind} for kind, fields in given_items]
+    told = messages([user("u"), *bodies], hosted=hosted, prunable=prunable)
+    calls = [call.id for each in told for call in each.tool_calls]
+    results = [each.tool_call_id for each in told if each.role == "tool"]
+    assert calls == results
+    assert all(isinstance(each.content, str) for each in told)
+    for body in bodies:
+        project(body, ["file_search_call.results"])
