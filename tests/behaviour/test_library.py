@@ -13,6 +13,7 @@ from antiphon.corpus import librarian, searching
 from antiphon.corpus.library import Facet, Found, Ranking, chunk_id
 from antiphon.corpus.shelf import Shelves
 from antiphon.errors import EngineUnavailableError, InvalidRequestError, NotFoundError
+from antiphon.store.base import Store
 from support.corpora import ROOM, new_store
 from support.library import Meanings, Shelved
 from support.questions import PASSAGES, QUESTIONS, ndcg
@@ -60,6 +61,23 @@ async def test_words_and_meaning_are_ranked_together():
     scores = [chunk.score for chunk in found.chunks]
     assert scores == sorted(scores, key=lambda score: -(score or 0))
     assert all(score is not None and 0 <= score <= 1 and round(score, 4) == score for score in scores)
+
+
+@requirement("search:hybrid", "search:grep", "search:get")
+async def test_every_store_answers_alike(store: Store):
+    shelved = await zoo(store=store)
+    assert ids(await search(shelved, "kitten Mimi"))[:2] == ["c:0", "a:0"]
+    assert ids(await search(shelved, "wheel", stores=("vs-1", "vs-2")))[0] == "d:0"
+    german = {"type": "eq", "key": "lang", "value": "de"}
+    assert ids(await search(shelved, "cat dog", filters=[german])) == ["c:0"]
+    assert [match.text for match in await grep(shelved, "barks?")] == ["a dog barks at night"]
+    assert ids(await listing(shelved, rank_by="year")) == ["b:0", "c:0", "a:0", "a:1"]
+    rows = await shelved.stores("vs-1", "vs-2")
+    assert [chunk is not None for chunk in await shelved.library.get(OURS, rows, ["a:1", "d:0", "d:1"])] == [1, 1, 0]
+    assert [facet.name for facet in await shelved.library.facets(OURS, rows)] == ["lang", "year", "new"]
+    assert await shelved.store.remove_store_file(OURS, "vs-1", "c")
+    assert ids(await search(shelved, "kitten Mimi"))[0] == "a:0"
+    await shelved.library.close()
 
 
 @requirement("search:hybrid")

@@ -12,6 +12,7 @@ from antiphon.corpus.embedding import TextEmbedder, unit_vectors
 from antiphon.corpus.librarian import Librarian
 from antiphon.protocol.json import encode
 from antiphon.settings import Settings
+from antiphon.store.base import Store
 from antiphon.store.corpora import NewChunk, StoredVectorStore
 from antiphon.store.memory import MemoryStore
 from antiphon.store.rows import Scope, StoreLimits
@@ -48,8 +49,14 @@ class Meanings(TextEmbedder):
 class Shelved:
     """A library, and the vector stores in which it searches."""
 
-    def __init__(self, embedder: TextEmbedder | None, settings: Settings | None = None, **fields: Any) -> None:
-        self.store = MemoryStore(StoreLimits())
+    def __init__(
+        self,
+        embedder: TextEmbedder | None,
+        settings: Settings | None = None,
+        store: Store | None = None,
+        **fields: Any,
+    ) -> None:
+        self.store: Store = store or MemoryStore(StoreLimits())
         self.embedder = embedder
         self.library = Librarian(self.store, embedder, settings or Settings(), **fields)
 
