@@ -59,7 +59,7 @@ async def read_chunks(
         UnreadableFileError: it cannot be read, holds no text, or more than that; some chunks may have come before.
         OSError: the process cannot be started.
     """
-    process = await ChildProcess.start("antiphon.corpus.child", longest_line=_LONGEST_LINE)
+    process = await _started()
     job = {"kind": "chunks", "name": name, "most": most, "size": chunking.size, "overlap": chunking.overlap}
     feeding = asyncio.create_task(_feed(process, encode(job) + b"\n", content))
     try:
@@ -76,6 +76,17 @@ async def read_chunks(
         with contextlib.suppress(asyncio.CancelledError, Exception):
             await feeding
         await process.end()
+
+
+async def _started() -> ChildProcess:
+    """The process; one that is there when nobody waits for it any more is ended."""
+    starting = asyncio.create_task(ChildProcess.start("antiphon.corpus.child", longest_line=_LONGEST_LINE))
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        # A start that is broken off in the middle may leave a process that belongs to nobody.
+        await (await starting).end()
+        raise
 
 
 async def _answer(process: ChildProcess, feeding: asyncio.Task[None]) -> dict[str, Any]:

@@ -160,3 +160,25 @@ async def test_what_cannot_be_brought_is_no_fault_of_the_file() -> None:
 
     with pytest.raises(LookupError, match="gone"):
         await anext(read_chunks(broken(), "a.txt", AUTO))
+
+
+@requirement("ingest:parse:pieces")
+async def test_a_process_that_is_started_when_nobody_waits_any_more_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = ChildProcess.start
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    started: list[ChildProcess] = []
+
+    async def slow(module: str, *, longest_line: int = 0) -> ChildProcess:
+        begun.set()
+        await go_on.wait()
+        started.append(await start(module, longest_line=longest_line))
+        return started[0]
+
+    monkeypatch.setattr(ChildProcess, "start", slow)
+    reading = asyncio.create_task(read("a.txt", b"text"))
+    await begun.wait()
+    reading.cancel()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    assert started[0].ended
