@@ -218,7 +218,6 @@ class PostgresChunks(PostgresCorpora):
             return await fetch(
                 connection,
                 "rank_chunks",
-                store=store,
                 sought=f"'#{store}' & ({' | '.join(_quoted(stem) for stem in lead)})",
                 stems=list(counts),
                 queries=[_quoted(stem) for stem in counts],

@@ -368,12 +368,16 @@ WHERE t.chunks > 0;
 WITH asked AS MATERIALIZED (
   SELECT a.query::tsquery AS query, a.weight
   FROM unnest(:queries::text[], :weights::double precision[]) AS a (query, weight)
+), hits AS MATERIALIZED (
+  SELECT w.file, w.pos, (SELECT sum(a.weight) FROM asked AS a WHERE w.words @@ a.query) AS weight
+  FROM corpus_words AS w WHERE w.words @@ :sought::text::tsquery
 ), rough AS MATERIALIZED (
-  SELECT s.file_id, w.file, w.pos, (SELECT sum(a.weight) FROM asked AS a WHERE w.words @@ a.query) AS weight
-  FROM corpus_words AS w JOIN store_files AS s ON s.n = w.file AND s.store = :store
-  WHERE w.words @@ :sought::text::tsquery AND s.status = 'completed'
-    AND (:files::text[] IS NULL OR s.file_id = ANY (:files::text[]))
-  ORDER BY weight DESC, s.file_id, w.pos LIMIT :ranked
+  SELECT s.file_id, h.file, h.pos, h.weight FROM hits AS h CROSS JOIN LATERAL (
+    -- The limit lets each be looked up by its number, however many files there are.
+    SELECT f.file_id FROM store_files AS f WHERE f.n = h.file AND f.status = 'completed' LIMIT 1
+  ) AS s
+  WHERE :files::text[] IS NULL OR s.file_id = ANY (:files::text[])
+  ORDER BY h.weight DESC, s.file_id, h.pos LIMIT :ranked
 )
 SELECT r.file_id, r.pos, (
   SELECT sum((:weights::double precision[])[array_position(:stems::text[], u.lexeme)]
