@@ -165,7 +165,8 @@ async def test_filters_say_which_files_are_searched():
 
 @requirement("search:without_vectors")
 async def test_without_vectors_words_are_searched_and_it_is_said(monkeypatch: pytest.MonkeyPatch):
-    shelved = await zoo()
+    told: list[tuple[str, Exception]] = []
+    shelved = await zoo(on_fault=lambda *fault: told.append(fault))
     embedder = shelved.embedder
     assert isinstance(embedder, Meanings)
     embedder.fault = EngineUnavailableError("/home/secret/model.gguf is gone")
@@ -174,6 +175,7 @@ async def test_without_vectors_words_are_searched_and_it_is_said(monkeypatch: py
     assert found.chunks[0].score == 1.0
     assert "Only words were searched for" in found.note
     assert "secret" not in found.note
+    assert [error for _, error in told] == [embedder.fault]
     only_meaning = await search(shelved, "the dog", ranking=Ranking(text_weight=0))
     assert (ids(only_meaning), bool(only_meaning.note)) == (["a:1"], True)
     embedder.fault = None

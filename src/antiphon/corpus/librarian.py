@@ -18,7 +18,7 @@ from antiphon.corpus.filters import read_filters
 from antiphon.corpus.grep import Scan
 from antiphon.corpus.library import RANKING, Facet, Found, FoundChunk, Library, Match, Ranking, split_chunk_id
 from antiphon.corpus.patterns import compiled
-from antiphon.corpus.searching import Search, Searching
+from antiphon.corpus.searching import OnFault, Search, Searching
 from antiphon.corpus.shelf import Shelf, ShelvedFile, Shelves
 from antiphon.corpus.vectors import VectorSearch
 from antiphon.errors import InvalidRequestError, NotFoundError
@@ -47,6 +47,7 @@ class Librarian(Library):
     """The library over one store.
 
     `embedder` makes the vectors of questions, and must be the one that makes those of documents; None for none.
+    `on_fault` is told what a search did without, and why.
     """
 
     def __init__(
@@ -56,11 +57,12 @@ class Librarian(Library):
         settings: Settings,
         reranker: Reranker | None = None,
         clock: Callable[[], float] = time.time,
+        on_fault: OnFault | None = None,
     ) -> None:
         self._store = store
         self._shelves = Shelves(store)
         self._vectors = VectorSearch(store, settings.max_vector_bytes)
-        self._searching = Searching(store, self._vectors, embedder, reranker)
+        self._searching = Searching(store, self._vectors, embedder, reranker, on_fault)
         self._clock = clock
         self._used: OrderedDict[tuple[str, str], float] = OrderedDict()
 

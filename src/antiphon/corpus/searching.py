@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec import Struct
@@ -22,7 +22,7 @@ from antiphon.store.corpora import CorpusStore
 if TYPE_CHECKING:
     from antiphon.corpus.upstreams import Reranker
 
-__all__ = ["Search", "Searching"]
+__all__ = ["OnFault", "Search", "Searching"]
 
 OVERFETCH: Final = 5
 """How many times as many chunks as are wanted each ranking gives (hosted-search 3.3)."""
@@ -48,6 +48,9 @@ _MISSING: Final = (
     "Of the chunks, {} were searched by words only: they have no vectors of the model that is set. Add their files "
     "again."
 )
+
+OnFault = Callable[[str, Exception], None]
+"""Is told what was done without, and why."""
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -83,9 +86,15 @@ class Searching:
     """Searches over one store; `embedder` and `reranker` where there are such."""
 
     def __init__(
-        self, store: CorpusStore, vectors: VectorSearch, embedder: TextEmbedder | None, reranker: Reranker | None
+        self,
+        store: CorpusStore,
+        vectors: VectorSearch,
+        embedder: TextEmbedder | None,
+        reranker: Reranker | None,
+        on_fault: OnFault | None = None,
     ) -> None:
         self._store = store
+        self._on_fault = on_fault
         self._vectors = vectors
         self._embedder = embedder
         self._reranker = reranker
@@ -133,8 +142,9 @@ class Searching:
                 vectors = await self._embedder.embed([each[:_MOST_LETTERS] for each in search.questions])
         except TimeoutError:
             return None, [_NOTES["late"]]
-        except (EngineUnavailableError, EngineError):
-            # Why is in the log: it may name files and addresses of the server.
+        except (EngineUnavailableError, EngineError) as error:
+            # Why is not for the caller: it may name files and addresses of the server.
+            self._tell("documents are searched by words only: the embedding model cannot be asked", error)
             return None, [_NOTES["fault"]]
         found: list[list[tuple[float, Place]]] = [[] for _ in vectors]
         missing = 0
@@ -214,10 +224,15 @@ class Searching:
             for question in search.questions:
                 scores = await self._reranker.scores(question[:_MOST_LETTERS], texts)
                 best = [max(pair) for pair in zip(best, scores, strict=True)]
-        except (EngineUnavailableError, EngineError):
+        except (EngineUnavailableError, EngineError) as error:
+            self._tell("results of searches are not reranked: the reranker cannot be asked", error)
             return chunks, ["The results are not reranked: the reranker cannot be asked now."]
         order = sorted(range(len(chunks)), key=lambda at: (-best[at], at))
         return [replace(chunks[at], score=round(best[at], 4)) for at in order], []
+
+    def _tell(self, message: str, error: Exception) -> None:
+        if self._on_fault is not None:
+            self._on_fault(message, error)
 
 
 async def _both(first: Coroutine[Any, Any, T], second: Coroutine[Any, Any, U]) -> tuple[T, U]:
