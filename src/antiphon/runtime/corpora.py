@@ -13,7 +13,6 @@ from antiphon.runtime.ingestion import IngestionWorkers
 from antiphon.runtime.observer import Observer
 from antiphon.settings import Settings
 from antiphon.store.base import Store
-from antiphon.store.corpora import CorpusStore
 
 __all__ = ["Corpora"]
 
@@ -26,10 +25,12 @@ class Corpora:
     """
 
     def __init__(self, settings: Settings, registry: Registry, store: Store | None, observer: Observer) -> None:
-        self.embedder = document_embedder(settings, registry) if isinstance(store, CorpusStore) else None
-        self._reranker = reranker(settings) if isinstance(store, CorpusStore) else None
+        self.embedder = document_embedder(settings, registry) if store is not None else None
+        self._reranker = reranker(settings) if store is not None else None
         self._librarian = (
-            Librarian(store, self.embedder, settings, self._reranker) if isinstance(store, CorpusStore) else None
+            Librarian(store, self.embedder, settings, self._reranker, on_fault=observer.fault)
+            if store is not None
+            else None
         )
         self._settings = settings
         self._store = store
@@ -49,7 +50,7 @@ class Corpora:
     def start(self, owner: str, owners: Callable[[], Collection[str]]) -> None:
         """Begin to ingest what waits, as one of the living owners."""
         store = self._store
-        if not isinstance(store, CorpusStore) or not self._settings.ingestion_workers:
+        if store is None or not self._settings.ingestion_workers:
             return
         embed = self.embedder.embed if self.embedder is not None else None
         self._workers = IngestionWorkers(
