@@ -17,9 +17,10 @@ import msgspec
 from antiphon.errors import APIError, InternalError, InvalidRequestError
 from antiphon.machine.deltas import HostedEnd, HostedStart, Routed, TokenUsage
 from antiphon.machine.router import MadeCall
-from antiphon.prompt.toolbox import Toolbox
+from antiphon.prompt.prompt import Prompt
 from antiphon.protocol.ids import item_prefix, new_id
 from antiphon.protocol.json import loads, quoted
+from antiphon.protocol.tools import AllowedTools
 from antiphon.runtime.hosted import Called, HostedTools, function_of, key_of
 from antiphon.runtime.keeper import Keeper, KeptCall, body_of
 from antiphon.runtime.observer import Observer
@@ -30,6 +31,9 @@ __all__ = ["MOST_A_TURN", "Calls"]
 
 MOST_A_TURN: Final = 8
 """Calls of one turn that are run; those beyond get an error instead (B5)."""
+
+MOST_TOLD: Final = 32
+"""Calls of one turn that are told at all; a model that makes more has run wild."""
 
 CALL_TOKENS: Final = 25_000
 SEARCH_TOKENS: Final = 30_000
@@ -60,18 +64,21 @@ class Calls:
 
     # From what the model said to calls
 
-    def honoured(self, made: Sequence[MadeCall], box: Toolbox, turn: int, used: int) -> list[Called]:
+    def honoured(self, made: Sequence[MadeCall], prompt: Prompt, turn: int, used: int) -> list[Called]:
         """The calls of a turn that are taken; those beyond the budget of the response are not (B5).
 
-        `box` is what the model was told of, and `used` are the tokens of the context that the turn leaves behind.
+        `prompt` is what the model was told, and `used` are the tokens of the context that the turn leaves behind.
         """
-        hosted = self.hosted
+        hosted, choice = self.hosted, prompt.choice
+        if choice.mode == "none":
+            return []
+        limited = isinstance(hosted.session.request.tool_choice, AllowedTools)
         room = hosted.most_calls - hosted.counted
         taken: list[tuple[MadeCall, str, HostedTool | None]] = []
-        for one in made:
-            entry = box.entries.get(one.told)
+        for one in made[:MOST_TOLD]:
+            entry = prompt.toolbox.entries.get(one.told)
             key = "" if entry is None or entry.hosted is None else key_of(entry.hosted)
-            tool = hosted.find(key)
+            tool = hosted.find(key) if not limited or one.told in choice.allowed else None
             if tool is None or tool.counted:
                 if not room:
                     continue

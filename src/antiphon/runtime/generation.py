@@ -227,7 +227,7 @@ class Generation:
         made = self._router.made if self._router is not None else []
         if calls is not None and made and not (stopped.cut or self._answering):
             used = turn.input_tokens + stopped.usage.output_tokens
-            held = calls.honoured(made, turn.prompt.toolbox, self._number, used)
+            held = calls.honoured(made, turn.prompt, self._number, used)
         of_turn = self._log.items()[self._first_item :]
         if next_step(of_turn, stopped.reason, len(held)) is Step.FINISH:
             if self._answering and not (stopped.cut or assembler.answers or _says(of_turn)):
