@@ -184,4 +184,9 @@ MCP: tuple[Requirement, ...] = (
         "operations C2",
         "`doctor` says of each configured MCP server how many tools it has, or what is wrong.",
     ),
+    R(
+        "mcp:parameters",
+        "faults B3 36",
+        "The model is told of a sound schema that can be met, whatever the server says; the list shows the server's own.",
+    ),
 )

@@ -20,6 +20,7 @@ from antiphon.tools.mcp.content import cut, text_of
 from antiphon.tools.mcp.declared import Entry, read_entry
 from antiphon.tools.mcp.faults import CLOSED, INVALID, McpFaultError, protocol_fault
 from antiphon.tools.mcp.listing import Lists, Tool, checked, digest
+from antiphon.tools.mcp.parameters import parameters_of
 from antiphon.tools.mcp.servers import Server, Servers
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ class McpTool(HostedTool):
     ) -> None:
         self.declared = declared
         self.function = FunctionTool(
-            name=tool.name, parameters=tool.input_schema, strict=False, description=tool.description
+            name=tool.name, parameters=parameters_of(tool.input_schema), strict=False, description=tool.description
         )
         self.repeatable = tool.repeatable
         self.seconds = server.seconds + GRACE_SECONDS
