@@ -92,7 +92,7 @@ async def test_a_container_is_created_listed_retrieved_and_deleted(api: InProces
 
 
 @requirement("containers:files")
-async def test_files_go_in_and_out_of_a_container(api: InProcess) -> None:
+async def test_files_go_in_and_out_of_a_container(api: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     one = (await made(api))["id"]
     content = bytes(range(256)) * 3000
     file = await put(api, one, "big.bin", content)
@@ -126,6 +126,11 @@ async def test_files_go_in_and_out_of_a_container(api: InProcess) -> None:
     )
     missing = await api.client.post(f"/containers/{one}/files", json={"file_id": "file-none"})
     assert missing.status_code == 404
+    nameless = await api.client.post(f"/containers/{one}/files", files={"other": ("a", b"x")})
+    assert fault(nameless) == (400, "file", "missing_required_parameter")
+    monkeypatch.setattr("antiphon.http.containers.MOST_FILE_BYTES", 10)
+    large = await api.client.post(f"/containers/{one}/files", files={"file": ("a", bytes(11))})
+    assert fault(large) == (413, "file", "file_too_large")
 
 
 @requirement("containers:names")

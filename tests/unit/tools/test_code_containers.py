@@ -169,6 +169,16 @@ async def test_a_chain_keeps_its_container_and_a_lost_box_is_said(boxed: Contain
     assert late["outputs"][0]["logs"].startswith("begun")
 
 
+@pytest.mark.requirement("code:interpreter:call")
+async def test_calls_of_one_turn_run_in_their_order_in_one_container(boxed: Containers) -> None:
+    tool, session = await opened(boxed, {**AUTO, "container": {"type": "auto", "file_ids": ["file-1"]}})
+    codes = ["import os; seen = [1]; seen", "seen.append(2); seen", "seen.append(3); seen, os.listdir()"]
+    bodies = await asyncio.gather(*(ran(tool, session, code=code) for code in codes))
+    logs = [body["outputs"][0]["logs"] for body in bodies]
+    assert logs == ["[1]", "[1, 2]", "([1, 2, 3], ['numbers.csv'])"]
+    assert [container.id for container in boxed.list(MINE)] == [bodies[0]["container_id"]]
+
+
 @pytest.mark.requirement("code:interpreter:images")
 async def test_what_a_cell_shows_as_a_picture_is_a_file_and_an_image(boxed: Containers) -> None:
     tool, session = await opened(boxed, AUTO)

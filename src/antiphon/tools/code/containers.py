@@ -12,6 +12,7 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 from antiphon.errors import InvalidRequestError, NotFoundError
 from antiphon.protocol.containers import CreateContainer, is_container_file_id, is_container_id, memory_bytes, safe_path
@@ -74,7 +75,7 @@ class Containers:
         self._of: dict[str, dict[str, Container]] = {}
         self._running = Running(settings, self.sandboxes, self._all)
         self._sweeper: asyncio.Task[None] | None = None
-        self._ensuring = asyncio.Lock()
+        self._ensuring: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def create(self, scope: Scope, asked: CreateContainer) -> Container:
         """A new container with the uploaded files that are named.
@@ -98,7 +99,8 @@ class Containers:
             InvalidRequestError: there is no room for one more container, or for the files.
         """
         # Calls of one turn run side by side, and all of them are the first.
-        async with self._ensuring:
+        lock = self._ensuring.setdefault(container_id, asyncio.Lock())
+        async with lock:
             found = self.find(scope, container_id)
             if found is not None:
                 for file_id in file_ids:
