@@ -212,6 +212,7 @@ async def test_a_search_gives_the_best_passages_with_their_files(api: InProcess)
         False,
         None,
     )
+    assert page["note"].startswith("Only words were searched for")
     best = page["data"][0]
     assert (best["file_id"], best["filename"], best["attributes"]) == (guide, "file-0.md", {})
     assert 0 < best["score"] <= 1

@@ -101,9 +101,11 @@ class VectorStoresRoutes:
                 "attributes": chunk.attributes,
                 "content": [{"type": "text", "text": chunk.text}],
             }
-            for chunk in found
+            for chunk in found.chunks
         ]
-        await exchange.reply_json({**_page("vector_store.search_results.page", data), "search_query": body.queries})
+        page = {**_page("vector_store.search_results.page", data), "search_query": body.queries}
+        # A field of our own: that words alone were searched, for example.
+        await exchange.reply_json({**page, "note": found.note} if found.note else page)
 
     async def add_file(self, exchange: Exchange) -> None:
         """`POST /vector_stores/{id}/files`."""

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct
 
-from antiphon.corpus.library import FoundChunk, Library
+from antiphon.corpus.library import Found, Library
 from antiphon.errors import InvalidRequestError, NotFoundError
 from antiphon.protocol.bounds import check_metadata
 from antiphon.protocol.files import is_file_id
@@ -278,8 +278,8 @@ class VectorStores:
             raise _batch_not_found(batch_id)
         return _shown_batch(cancelled)
 
-    async def search(self, scope: Scope, vector_store_id: str, body: SearchVectorStore) -> Sequence[FoundChunk]:
-        """The best chunks of a vector store.
+    async def search(self, scope: Scope, vector_store_id: str, body: SearchVectorStore) -> Found:
+        """The best chunks of a vector store, and what was not done.
 
         Raises:
             NotFoundError: there is none by that id in this scope.
@@ -298,7 +298,7 @@ class VectorStores:
             ranking=ranking_of(body.ranking_options),
         )
         await self._store().use_vector_store(scope, row.id, int(self._clock()))
-        return found.chunks
+        return found
 
     async def _add(
         self, scope: Scope, vector_store_id: str, files: Sequence[NewFile], batch: StoredBatch | None = None
