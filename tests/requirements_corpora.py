@@ -125,6 +125,7 @@ CORPUS_STORE: tuple[Requirement, ...] = (
         "architecture, law 4",
         "Several servers claim files of one database; what an owner of a server that is gone held is claimed anew.",
     ),
+    R("corpus-store:model", "M41", "The vector stores of every store do the same, for any sequence of calls."),
     R(
         "corpus-store:pages",
         "issue 6, section 3",
