@@ -418,8 +418,7 @@ def _flat(value: Any) -> str | float | bool:
 
 
 def _shown_file(row: StoreFile) -> VectorStoreFile:
-    strategy: Any = loads(row.detail).get("chunking_strategy")
-    static = isinstance(strategy, dict) and "static" in strategy
+    strategy: dict[str, Any] | None = loads(row.detail).get("chunking_strategy")
     return VectorStoreFile(
         id=row.file_id,
         created_at=row.created_at,
@@ -429,7 +428,7 @@ def _shown_file(row: StoreFile) -> VectorStoreFile:
         last_error=None if row.error is None else {"code": row.error[0], "message": row.error[1]},
         attributes={key: _flat(value) for key, value in loads(row.attributes).items()},
         # OpenAI's name for what goes by no sizes.
-        chunking_strategy=strategy if static else {"type": "other"},
+        chunking_strategy=strategy if strategy is not None and "static" in strategy else {"type": "other"},
     )
 
 
