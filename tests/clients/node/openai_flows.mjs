@@ -50,6 +50,21 @@ const flows = {
     const [patch] = (await stream.finalResponse()).output;
     assert.deepEqual(patch.operation, { type: "create_file", path: "a.txt", diff: "+one" });
   },
+  async hostedStream() {
+    const tools = [
+      { type: "search_corpus", store_identifiers: ["none"] },
+      { type: "file_search", vector_store_ids: ["none"] },
+      { type: "prune_nothing" },
+    ];
+    const calls = ["search_corpus", "file_search"].map((name) => `!CALL ${name} {"queries": ["q"]}`);
+    const input = ["!REASON Let me see.", ...calls, "!THEN", "!TEXT done"].join("\n");
+    const stream = client.responses.stream({ model, input, tools });
+    await collect(stream);
+    const final = await stream.finalResponse();
+    assert.deepEqual(final.output.map((item) => item.type), ["reasoning", "file_search_call", "message"]);
+    assert.deepEqual(final.hosted_tool_calls.map((call) => call.type), ["search_corpus_call"]);
+    assert.equal(final.output_text, "done");
+  },
   async toolLoop() {
     const first = await client.responses.create({ model, input: asked, tools: [weather] });
     const second = await client.responses.create({
