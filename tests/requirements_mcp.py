@@ -189,4 +189,9 @@ MCP: tuple[Requirement, ...] = (
         "faults B3 36",
         "The model is told of a sound schema that can be met, whatever the server says; the list shows the server's own.",
     ),
+    R(
+        "mcp:room",
+        "issue 6, section 5",
+        "Tools of servers take at most half of the model's context; the list of a server beyond that is an error.",
+    ),
 )

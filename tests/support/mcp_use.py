@@ -48,13 +48,14 @@ async def use(
     *entries: dict[str, Any],
     input: Any = "hello",  # noqa: A002 - the wire's name
     evidence: list[dict[str, Any]] | None = None,
+    context_length: int | None = None,
     **fields: Any,
 ) -> Use:
     """What a request with these entries gets of the provider, checked as the loop checks it."""
     body = msgspec.json.encode({"model": "m", "input": input, "tools": list(entries), **fields})
     request = decode_create_response(body)
     declared: list[dict[str, Any]] = [tool for tool in request.tools if isinstance(tool, dict)]
-    session = Session(Scope("tenant"), "resp_1", request, list(evidence or []), len(evidence or []))
+    session = Session(Scope("tenant"), "resp_1", request, list(evidence or []), len(evidence or []), {}, context_length)
     provider.check(declared, request)
     opened = await provider.open(declared, session)
     session.evidence.extend({"id": f"mcpl_{index}", **item} for index, item in enumerate(opened.items))

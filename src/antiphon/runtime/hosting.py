@@ -98,8 +98,8 @@ class Hosting:
         if asked is None and (upstream or not answers):
             return None
         evidence = evidence_of(parts)
-        session = Session(scope, response_id, request, evidence, len(evidence))
         context_length = engine.capabilities.context_length
+        session = Session(scope, response_id, request, evidence, len(evidence), context_length=context_length)
         tools = HostedTools(session, asked or Wanted((), ()), self._observer, request.include, context_length)
         if answers:
             tools.approved = granted(own, evidence, upstream=upstream)

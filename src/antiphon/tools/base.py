@@ -45,7 +45,7 @@ class Session(Struct):
 
     `evidence` are the bodies of the hosted items before now, in full, oldest first: those of the history and those of
     this response, from `before` on. `sources` has the annotation of each number by which the model can cite (B15), at
-    first those of the history.
+    first those of the history. `context_length` is that of the model, in tokens, where it is known.
     """
 
     scope: Scope
@@ -54,6 +54,7 @@ class Session(Struct):
     evidence: list[dict[str, Any]] = []
     before: int = 0
     sources: dict[int, dict[str, Any]] = {}
+    context_length: int | None = None
 
     @property
     def own(self) -> list[dict[str, Any]]:

@@ -456,3 +456,19 @@ async def test_connections_are_bounded_and_those_in_use_are_kept(
     assert [(await call)["status"] for call in calls] == ["completed"] * 2
     # Once they rest, one of them makes room.
     assert (await found[0].call("echo"))["status"] == "completed"
+
+
+@requirement("mcp:room")
+async def test_tools_that_a_model_has_no_room_for_are_an_error_of_their_list(
+    stub: McpStub, provider: McpProvider
+) -> None:
+    stub.tools = [tool(f"tool_{index}", "words " * 200) for index in range(20)]
+    async with mcp_stub() as small:
+        entries = [entry(stub.url, server_label="large"), entry(small.url, server_label="small")]
+        found = await use(provider, *entries, context_length=8_192)
+        assert [bool(item["error"]) for item in found.items] == [True, False]
+        assert "'allowed_tools'" in found.items[0]["error"]
+        assert sorted(found.tools) == ["echo", "look"]
+        fewer = await use(provider, {**entries[0], "allowed_tools": ["tool_7"]}, context_length=8_192)
+        assert list(fewer.tools) == ["tool_7"]
+        assert len((await use(provider, *entries)).tools) == 22

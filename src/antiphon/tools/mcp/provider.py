@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from antiphon.errors import APIError, InvalidRequestError
 from antiphon.outbound.client import Lookup
+from antiphon.protocol.json import encode
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.tools import FunctionTool
 from antiphon.tool_settings import ToolSettings
@@ -34,6 +35,9 @@ MOST_SERVERS: Final = 16
 GRACE_SECONDS: Final = 20.0
 """How much longer than its call a run may take: it may have to connect first."""
 
+CHARACTERS: Final = 4
+"""Characters of a token, by and large."""
+
 _LIST: Final = "mcp_list_tools"
 _ASKED: Final = "mcp_approval_request"
 _PIN: Final = "_list"
@@ -42,6 +46,7 @@ _PIN: Final = "_list"
 class _Offer(Struct):
     """What came of one entry: the item that tells its tools, where it is told anew, and the tools."""
 
+    label: str
     item: dict[str, Any] | None
     tools: Sequence[HostedTool] = ()
 
@@ -89,7 +94,7 @@ class McpProvider(Provider):
 
     async def open(self, declared: Sequence[dict[str, Any]], session: Session) -> Opened:
         """The tools of the entries, and an item for each server that tells what it has."""
-        offers = await asyncio.gather(*(self._offer(tool, session) for tool in declared))
+        offers = _within(await asyncio.gather(*(self._offer(tool, session) for tool in declared)), session)
         return Opened(
             tools=[tool for offer in offers for tool in offer.tools],
             items=[offer.item for offer in offers if offer.item is not None],
@@ -131,11 +136,11 @@ class McpProvider(Provider):
             known = _in_context(entry.label, session)
             tools = [tool for tool in known or await self._listed(server, session) if _allowed(tool, entry, server)]
         except McpFaultError as fault:
-            return _Offer({"type": _LIST, "server_label": entry.label, "tools": [], "error": fault.message})
+            return _refusing(entry.label, fault.message)
         pin = digest(tools)
         item = {"type": _LIST, "server_label": entry.label, "tools": [tool.told() for tool in tools], "error": None}
         offered = [McpTool(self, declared, entry, server, tool, session, pin) for tool in tools]
-        return _Offer(None if known else item, offered)
+        return _Offer(entry.label, None if known else item, offered)
 
     async def _listed(self, server: Server, session: Session) -> list[Tool]:
         kept = self._lists.get(server.key)
@@ -258,6 +263,30 @@ class McpTool(HostedTool):
                 pin = item.get(_PIN) or pin
                 break
         return pin is None or pin == self._pin
+
+
+def _refusing(label: str, why: str) -> _Offer:
+    return _Offer(label, {"type": _LIST, "server_label": label, "tools": [], "error": why})
+
+
+def _within(offers: Sequence[_Offer], session: Session) -> list[_Offer]:
+    """What the model has room for: the tools of each server in turn, as long as they take half of its context."""
+    if session.context_length is None:
+        return list(offers)
+    room = session.context_length * CHARACTERS // 2
+    taken: list[_Offer] = []
+    for offer in offers:
+        size = sum(len(encode(tool.function)) for tool in offer.tools)
+        if size > room:
+            tokens = size // CHARACTERS
+            why = (
+                f"The tools take about {tokens} tokens, for which this model has no room: name few in 'allowed_tools'."
+            )
+            taken.append(_refusing(offer.label, why))
+            continue
+        room -= size
+        taken.append(offer)
+    return taken
 
 
 def _pin_of(item: Mapping[str, Any]) -> str | None:
