@@ -89,6 +89,23 @@ async def test_the_setting_says_which_sandbox_there_is(monkeypatch: pytest.Monke
             await neither.backend()
 
 
+@pytest.mark.requirement("code:sandbox:setting")
+async def test_where_bubblewrap_may_make_no_namespaces_it_is_said_and_monty_runs_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "bwrap"
+    complaint = "bwrap: No permissions to create new namespace"
+    version = '[ "$1" = --version ] && { echo bubblewrap 0.8.0; exit; }'
+    program.write_text(f"#!/bin/sh\n{version}\necho '{complaint}' >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(bubblewrap.shutil, "which", lambda _: str(program))
+    with pytest.raises(NoSandboxError, match=complaint):
+        await Sandboxes(Settings(sandbox="bwrap")).backend()
+    instead = await Sandboxes(Settings()).backend()
+    assert instead.name == "monty"
+    assert complaint in instead.advice
+
+
 @pytest.mark.requirement("code:sandbox:doctor")
 def test_doctor_says_which_sandbox_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = CliRunner().invoke(doctor, ["--data-dir", str(tmp_path), "--sandbox", "monty"], prog_name="doctor")

@@ -194,7 +194,18 @@ async def find_bubblewrap(python: str | None = None) -> Bubblewrap:
             else:
                 await box.close()
                 return found
-    raise NoSandboxError(f"bubblewrap is installed, but no sandbox of it starts here. {last}")
+    complaint = await asyncio.to_thread(_complaint, program)
+    raise NoSandboxError(f"bubblewrap is installed, but no sandbox of it starts here: {complaint or last}")
+
+
+def _complaint(program: str) -> str:
+    """What bubblewrap itself says of namespaces here; nothing where it has nothing to say against them."""
+    command = [program, "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "/bin/true"]
+    try:
+        said = subprocess.run(command, capture_output=True, timeout=10, check=False, text=True)  # noqa: S603
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return said.stderr.strip().rpartition("\n")[2][:200]
 
 
 def _is_setuid(program: str) -> bool:

@@ -64,7 +64,11 @@ async def choose(settings: Settings) -> Backend:
             reasons.append(str(error))
     if settings.sandbox in ("auto", "monty"):
         try:
-            return find_monty()
+            found = find_monty()
         except NoSandboxError as error:
             reasons.append(str(error))
+        else:
+            # What a better sandbox would take.
+            found.advice = "; ".join(reasons)
+            return found
     raise NoSandboxError(f"There is no sandbox on this server to run code in: {'; '.join(reasons)}.")
