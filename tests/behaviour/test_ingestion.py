@@ -146,6 +146,18 @@ async def test_a_file_is_cut_as_it_was_added(store: Both) -> None:
 
 
 @one_store
+@requirement("ingest:stop")
+async def test_what_was_claimed_and_not_begun_is_given_back_too(store: Both) -> None:
+    await put(store, "file-1")
+    async with working(store) as workers:
+        while not workers.running:
+            await asyncio.sleep(0)
+    file = await store.find_store_file(OURS, "vs-1", "file-1")
+    assert file is not None
+    assert file.status == "pending"
+
+
+@one_store
 @requirement("ingest:parse:faults", "ingest:deleted")
 async def test_what_cannot_be_ingested_has_failed_with_what_to_do(store: Both) -> None:
     await put(store, "file-1", b"\x00\xff", name="a.bin")

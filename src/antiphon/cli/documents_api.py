@@ -25,6 +25,7 @@ DIGEST: Final = "sha256"
 
 _PAGE: Final = 100
 _SECONDS: Final = 120.0
+_OURS: Final = (200, 401, 403, 429, 503)
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -162,8 +163,8 @@ async def _answers(client: httpx2.AsyncClient) -> bool:
         answer = await client.get("vector_stores", params={"limit": 1}, timeout=LOOK_SECONDS)
     except httpx2.RequestError:
         return False
-    # Any answer of the API is one, a refusal of the key too: what follows says it.
-    return answer.headers.get("content-type", "").startswith("application/json")
+    # A refusal is an answer, too: what follows says why. Whatever else listens there has no vector stores.
+    return answer.status_code in _OURS and answer.headers.get("content-type", "").startswith("application/json")
 
 
 @asynccontextmanager

@@ -1,8 +1,8 @@
 """What documents are made of before they are cut into chunks: blocks, and how long a text is in tokens.
 
 Tokens are estimated, so that chunks are the same whatever model is served: a run of up to six ASCII letters or three
-digits is one, and so is any other character but white space; and a text has at least one for sixteen characters. That
-is a little more than the word pieces of MiniLM in English, and about right for its code, digits and other scripts.
+digits is one, and so is any other character but white space; and a text has at least one for sixteen characters. MiniLM
+makes as many word pieces of source code, rows and Russian, a tenth fewer of English, and half as many again of German.
 
 Only the standard library is imported here: the process that reads documents cuts them, too.
 """

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterable
-from typing import Any, Final
+from collections.abc import AsyncGenerator, AsyncIterable, Coroutine
+from typing import Any, Final, TypeVar
 
 from antiphon.child_process import ChildProcess
 from antiphon.corpus.chunking import Chunk, Chunking
 from antiphon.protocol.json import encode, loads
 
 __all__ = ["MOST_CHARACTERS", "UnreadableFileError", "read_chunks"]
+
+T = TypeVar("T")
 
 MOST_CHARACTERS: Final = 20_000_000
 """Characters of a document: about the 5,000,000 tokens that OpenAI takes of one."""
@@ -75,17 +77,27 @@ async def read_chunks(
         feeding.cancel()
         with contextlib.suppress(asyncio.CancelledError, Exception):
             await feeding
-        await process.end()
+        await _whole(process.end())
 
 
 async def _started() -> ChildProcess:
     """The process; one that is there when nobody waits for it any more is ended."""
     starting = asyncio.create_task(ChildProcess.start("antiphon.corpus.child", longest_line=_LONGEST_LINE))
     try:
-        return await asyncio.shield(starting)
+        return await _whole(starting)
     except asyncio.CancelledError:
-        # A start that is broken off in the middle may leave a process that belongs to nobody.
-        await (await starting).end()
+        # A start that is broken off in the middle would leave a process that belongs to nobody.
+        await _whole(starting.result().end())
+        raise
+
+
+async def _whole(work: Coroutine[Any, Any, T] | asyncio.Task[T]) -> T:
+    """The result of work that is short and is done to its end, also where whoever waits for it is cancelled."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
         raise
 
 

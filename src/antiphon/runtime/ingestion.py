@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Final
 
 from antiphon.corpus.ingest import Ingester
@@ -100,18 +101,18 @@ class IngestionWorkers:
                 return
             task = asyncio.create_task(self._ingest(ingestion))
             self._running.add(task)
-            task.add_done_callback(self._ended)
+            task.add_done_callback(partial(self._ended, ingestion))
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, ingestion: Ingestion, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
+        if task.cancelled():
+            # Perhaps before it had begun.
+            self._left.append(ingestion)
         self._rung.set()
 
     async def _ingest(self, ingestion: Ingestion) -> None:
         try:
             await self._ingester.run(ingestion)
-        except asyncio.CancelledError:
-            self._left.append(ingestion)
-            raise
         except (UnavailableError, OSError) as error:
             self._observer.fault("a file could not be ingested now", error)
             self._left.append(ingestion)
