@@ -82,7 +82,8 @@ class SealedWords:
                 await self._update(scope, vector_store_id, known)
                 known.version = row.version
                 self._bound(key)
-            hits = known.index.search(words, most, files)
+            # On a thread: SQLite lets go of the interpreter's lock while it ranks. The lock keeps others from it.
+            hits = await asyncio.to_thread(known.index.search, words, most, files)
         if self._known.get(key) is not known and not known.lock.locked():
             known.index.close()
         return hits
@@ -124,9 +125,8 @@ class SealedWords:
             for row in rows:
                 texts.setdefault(row.file_id, []).append((row.index, row.heading, row.text))
             for file_id, chunks in texts.items():
-                known.index.add(file_id, chunks)
+                await asyncio.to_thread(known.index.add, file_id, chunks)
             after = (rows[-1].file_id, rows[-1].index)
-            await asyncio.sleep(0)
 
     def _bound(self, used: _Key) -> None:
         """Let go of the indexes that were not used for longest, until the rest fits."""
