@@ -205,4 +205,9 @@ LOOP: tuple[Requirement, ...] = (
         "architecture, laws 1 and 2",
         "A loop is replayed byte for byte, and its events add up to its object.",
     ),
+    R(
+        "loop:compaction",
+        "issue 3, Compaction",
+        "A conversation that is compacted before a loop goes on in it, and is told again as it was.",
+    ),
 )

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from antiphon.http.app import create_app
+from antiphon.prompt.looping import HOSTED_INSTRUCTIONS
 from antiphon.settings import ModelConfig, Settings
 from antiphon.store.postgres import PostgresStore
 from antiphon.store.rows import Scope, StoreLimits
@@ -210,3 +211,20 @@ async def test_background_loops_over_postgresql_end_with_all_that_was_found(tmp_
         assert [call["status"] for call in found["hosted_tool_calls"]] == ["completed", "completed"]
         assert await store.tool_runs(Scope("default"), name) == []
         assert "found two" in (await api.create("!ECHO", previous_response_id=name))["output_text"]
+
+
+@requirement("loop:instructions", "loop:compaction")
+async def test_a_loop_after_a_compaction_has_the_same_instructions_in_every_turn(api: InProcess, corpus: Corpus):
+    first = await api.create("word " * 3_000)
+    edits = [{"type": "compaction", "compact_threshold": 1_000}]
+    asked = '!ECHO\n!CALL search_corpus {"queries":["one"]}\n!THEN\n!ECHO'
+    answer = await api.create(asked, previous_response_id=first["id"], tools=[SEARCH, OPEN], context_management=edits)
+    kinds = [item["type"] for item in answer["output"]]
+    assert kinds == ["mcp_list_tools", "compaction", "message", "message"]
+    before, after = (item["content"][0]["text"] for item in answer["output"][2:])
+    assert HOSTED_INSTRUCTIONS in before
+    assert "SUMMARY" in before
+    assert after.startswith(before)
+    assert "found one" in after
+    told = await api.create("!ECHO", previous_response_id=answer["id"], instructions=HOSTED_INSTRUCTIONS)
+    assert told["output_text"].startswith(after.removesuffix("<|im_start|>assistant\n"))

@@ -35,7 +35,7 @@ from antiphon.runtime.inputs import answered_calls, resolve_items, stored_items
 from antiphon.runtime.limits import KeyLimits
 from antiphon.runtime.media import Media
 from antiphon.runtime.observer import Observer
-from antiphon.runtime.planning import build_prompt, prepare
+from antiphon.runtime.planning import build_prompt, instructed, prepare
 from antiphon.runtime.plans import RunPlan
 from antiphon.runtime.rounds import Rounds
 from antiphon.runtime.rules import (
@@ -249,7 +249,8 @@ class Planner:
         if late:
             turn, compaction = PreparedTurn(prompt, 0), None
         else:
-            turn, compaction = await self._turn(scope, request, reading.parts, engine, prompt, earlier)
+            told = instructed(request, reading.parts, hosted)
+            turn, compaction = await self._turn(scope, told, reading.parts, engine, prompt, earlier)
         store = self.store if request.store or request.background else None
         parent_id, earlier_rows = await self._chained_to(scope, request, parent, store)
         response = begun or _opened(response_id, request, reading, stored=store is not None and request.store)
@@ -321,7 +322,8 @@ class Planner:
             if hosted is not None and hosted.approved:
                 # What was approved is no part of what a compaction would leave out.
                 return await prepare(engine, prompt, request.truncation), None
-            return await self._turn(scope, request, reading.parts, engine, prompt, earlier)
+            told = instructed(request, reading.parts, hosted)
+            return await self._turn(scope, told, reading.parts, engine, prompt, earlier)
 
         return turn
 

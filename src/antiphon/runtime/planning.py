@@ -23,7 +23,7 @@ from antiphon.protocol.tools import AllowedTools, ToolChoice
 from antiphon.runtime.hosted import HostedTools
 from antiphon.runtime.rules import LOGPROBS, check_choice, check_format, check_word
 
-__all__ = ["build_prompt", "prepare", "sampling_of"]
+__all__ = ["build_prompt", "instructed", "prepare", "sampling_of"]
 
 
 ROOM_TOKENS = 256
@@ -71,9 +71,7 @@ def build_prompt(
     tools, choice = resolve_choice(box, wanted, hosted=capabilities.hosted)
     check_choice(choice, capabilities)
     form = check_format(request, capabilities)
-    instructions = request.instructions
-    if hosted is not None and hosted.here and not instructions and not any(part.system for part in parts):
-        instructions = HOSTED_INSTRUCTIONS
+    instructions = instructed(request, parts, hosted).instructions
     prunable = prunes(request.context_management)
     told = assemble(parts, instructions, hosted=capabilities.hosted, prunable=prunable)
     messages = renamed(told, box.renames)
@@ -99,6 +97,13 @@ def build_prompt(
         kept=request.background and request.store,
         edits=() if prunable else None,
     )
+
+
+def instructed(request: CreateResponse, parts: Sequence[Conversation], hosted: HostedTools | None) -> CreateResponse:
+    """The request with the server's own instructions where it declares hosted tools and has no system text (B13)."""
+    if hosted is None or not hosted.here or request.instructions or any(part.system for part in parts):
+        return request
+    return msgspec.structs.replace(request, instructions=HOSTED_INSTRUCTIONS)
 
 
 def _hosted(request: CreateResponse, box: Toolbox) -> Hosted:
