@@ -295,6 +295,7 @@ async def test_a_model_that_is_served_reads_documents_too(tmp_path: Path):
         await registry.close()
 
 
+@requirement("search:embedding:served", "search:embedding:upstream", "search:rerank")
 def test_settings_say_what_reads_documents(monkeypatch: pytest.MonkeyPatch):
     registry = build_registry(Settings(model=("scripted",)))
 
