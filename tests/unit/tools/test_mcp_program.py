@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -18,12 +20,12 @@ from click.testing import CliRunner
 from antiphon.cli.main import cli
 from antiphon.settings import Settings
 from antiphon.tool_settings import McpServerConfig
+from antiphon.tools.mcp.program import bound
 from antiphon.tools.mcp.provider import McpProvider
 from support.mcp_use import Use, use
+from support.server import wait_until
 
 requirement = pytest.mark.requirement
-
-pytest.importorskip("mcp")
 
 PROGRAM = str(Path(__file__).parents[2] / "support" / "mcp_program.py")
 
@@ -107,6 +109,23 @@ async def test_a_program_that_ended_between_two_calls_is_begun_anew() -> None:
                 # The end of its output, too, is seen.
                 await asyncio.sleep(0)
         assert told(await found.call("variables", "{}"))["pid"] != first
+
+
+@requirement("mcp:program")
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is what binds them")
+def test_a_program_ends_with_a_server_that_is_killed() -> None:
+    # One that heeds nothing but a signal, under a parent that dies of another.
+    command = [*bound(), sys.executable, "-I", "-c", "import signal; print('up', flush=True); signal.pause()"]
+    parent = (
+        f"import subprocess, signal; child = subprocess.Popen({command!r}, stdout=subprocess.PIPE);"
+        "child.stdout.readline(); print(child.pid, flush=True); signal.pause()"
+    )
+    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        child = psutil.Process(int(server.stdout.readline()))
+        server.kill()
+        server.wait()
+    wait_until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
 
 
 @requirement("mcp:program:hostile")

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
+import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import cache
 from typing import Any, Final
 
 import anyio
@@ -22,7 +25,7 @@ from mcp_types import jsonrpc_message_adapter
 from antiphon.tools.mcp.servers import Server
 from antiphon.tools.mcp.transport import MOST_BYTES, trouble
 
-__all__ = ["program"]
+__all__ = ["bound", "program"]
 
 ENDING_SECONDS: Final = 2.0
 """How long a program may take to end by itself once its input is closed."""
@@ -37,11 +40,15 @@ async def program(server: Server, ended: Callable[[], None]) -> AsyncGenerator[M
     Raises:
         OSError: it cannot be started.
     """
+    environment = {**get_default_environment(), **server.environment}
+    if shutil.which(server.command[0], path=environment.get("PATH")) is None:
+        raise FileNotFoundError(server.command[0])
     process = await asyncio.create_subprocess_exec(
+        *bound(),
         *server.command,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
-        env={**get_default_environment(), **server.environment},
+        env=environment,
         start_new_session=True,
         limit=MOST_BYTES,
     )
@@ -59,6 +66,13 @@ async def program(server: Server, ended: Callable[[], None]) -> AsyncGenerator[M
         for stream in (told, heard, said, asked):
             stream.close()
         await asyncio.shield(_end(process))
+
+
+@cache
+def bound() -> tuple[str, ...]:
+    """What lets a program end with this server, also where that is killed: some do not heed the end of their input."""
+    found = shutil.which("setpriv") if sys.platform == "linux" else None
+    return () if found is None else (found, "--pdeathsig", "TERM", "--")
 
 
 async def _read(process: asyncio.subprocess.Process, told: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
