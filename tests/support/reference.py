@@ -126,6 +126,7 @@ EXAMPLES: Mapping[str, str] = {
     "The driver": "contexts to requests, answers and streams of any endpoint to one response, by rule",
     "In a cluster": "files for Compose, Kubernetes and systemd, a proxy before replicas, dashboards and alarms",
     "Search in documents": "words and vectors ranked together, patterns by RE2, filters, facets, all of it bounded",
+    "Tools over documents": "file_search and corpus tools, within scopes that no model changes; citations, pruning",
     "Code in sandboxes": "no files, network or rights of the machine; time, memory and processes bounded; containers",
     "On a Ray cluster": "an engine on another node, its loss in mid-stream, a replica's start and end, `deploy ray`",
     "Vector stores": "their files, batches, chunks, words and vectors in every store, claimed, counted and bounded",
