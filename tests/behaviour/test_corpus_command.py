@@ -16,9 +16,13 @@ from antiphon.cli.connection import ServerError
 from antiphon.cli.documents_api import DocumentsApi
 from antiphon.cli.main import cli
 from antiphon.cli.syncing import bring
+from antiphon.runtime.takeover import Takeover
 from antiphon.settings import Settings
+from antiphon.store.base import NewResponse, StoreLimits
+from antiphon.store.sqlite import SQLiteStore
 from support.inprocess import InProcess, inprocess_app
 from support.server import running_server
+from support.stores import OURS
 
 requirement = pytest.mark.requirement
 LARGEST = 10**6
@@ -96,6 +100,26 @@ def exercise(docs: Path, *where: str) -> None:
 def test_a_folder_comes_into_the_local_store_where_no_server_runs(docs: Path, alone: Path) -> None:
     exercise(docs)
     assert (alone / "antiphon.db").exists()
+
+
+@requirement("ingest:command:local")
+async def test_responses_that_wait_for_the_next_server_are_left_to_it(
+    docs: Path, alone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def taken(self: Takeover) -> None:
+        raise AssertionError("it has no model that could go on with them")
+
+    monkeypatch.setattr(Takeover, "start", taken)
+    alone.mkdir()
+    store = SQLiteStore(alone / "antiphon.db", StoreLimits())
+    await store.open()
+    await store.create_response(OURS, NewResponse("resp_1", None, "in_progress", 1, b"{}", (), owner="gone"))
+    await store.close()
+    outcome = await asyncio.to_thread(told, "add", docs)
+    assert len(outcome["added"]) == 2
+    await store.open()
+    assert [row.id for row in await store.orphans(set())] == ["resp_1"]
+    await store.close()
 
 
 @requirement("ingest:command", "ingest:command:server")

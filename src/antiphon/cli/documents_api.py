@@ -181,6 +181,7 @@ async def _local(settings: Settings) -> AsyncGenerator[httpx2.AsyncClient]:
     from antiphon.engines.registry import build_registry
     from antiphon.http.app import create_app
     from antiphon.http.telemetry import Telemetry
+    from antiphon.protocol.ids import new_id
     from antiphon.runtime.observer import Observer
     from antiphon.runtime.service import Service
 
@@ -191,9 +192,15 @@ async def _local(settings: Settings) -> AsyncGenerator[httpx2.AsyncClient]:
     key = secrets.token_urlsafe()
     # No model generates here; a key of its own lets this command in where the store has keys.
     settings = msgspec.structs.replace(settings, model=("scripted",), models=(), alias=(), api_key=(key,))
-    service = Service(settings, build_registry(settings), open_store(settings), Told())
+    store = open_store(settings)
+    if store is None:
+        raise ConfigurationError("The settings turn persistence off, and documents are kept nowhere else.")
+    service = Service(settings, build_registry(settings), store, Told())
+    owner = new_id("srv")
     try:
-        await service.start()
+        # Not `start`: responses that wait for the next server are not this command's.
+        await store.open()
+        service.corpora.start(owner, lambda: {owner})
         transport = httpx2.ASGITransport(create_app(service, Telemetry()))
         async with httpx2.AsyncClient(
             transport=transport,
