@@ -122,11 +122,13 @@ FROM store_files WHERE n = ?;
 SELECT v.id, s.file_id, f.filename, s.created_at, s.status, s.attributes, s.detail, s.external_id, b.id,
   s.error_code, s.error_message, s.usage_bytes, s.chunks, s.revision, s.n
 FROM vector_stores AS v
-JOIN store_files AS s ON s.store = v.n AND s.status <> 'removed' AND (s.file_id = :file OR s.external_id = :file)
+JOIN store_files AS s ON s.n = coalesce(
+  (SELECT n FROM store_files WHERE store = v.n AND file_id = :file AND status <> 'removed'),
+  (SELECT n FROM store_files WHERE store = v.n AND external_id = :file AND status <> 'removed')
+)
 JOIN files AS f ON f.n = s.upload
 LEFT JOIN batches AS b ON b.n = s.batch
-WHERE v.tenant = :tenant AND v.id = :id AND v.gone = 0 AND (v.expires_at IS NULL OR v.expires_at > :now)
-ORDER BY s.file_id <> :file LIMIT 1;
+WHERE v.tenant = :tenant AND v.id = :id AND v.gone = 0 AND (v.expires_at IS NULL OR v.expires_at > :now);
 
 -- name: store_file_by_number
 -- A file of a vector store by its number.

@@ -160,12 +160,14 @@ FROM store_files WHERE n = :n RETURNING n;
 SELECT v.id, s.file_id, f.filename, s.created_at, s.status, s.attributes, s.detail, s.external_id, b.id,
   s.error_code, s.error_message, s.usage_bytes, s.chunks, s.revision, s.n
 FROM vector_stores AS v
-JOIN store_files AS s ON s.store = v.n AND s.status <> 'removed' AND (s.file_id = :file OR s.external_id = :file)
+JOIN store_files AS s ON s.n = coalesce(
+  (SELECT x.n FROM store_files AS x WHERE x.store = v.n AND x.file_id = :file AND x.status <> 'removed'),
+  (SELECT x.n FROM store_files AS x WHERE x.store = v.n AND x.external_id = :file AND x.status <> 'removed')
+)
 JOIN files AS f ON f.n = s.upload
 LEFT JOIN batches AS b ON b.n = s.batch
 WHERE v.tenant = :tenant AND v.id = :id AND NOT v.gone
-  AND (v.expires_at IS NULL OR v.expires_at > :now::double precision)
-ORDER BY s.file_id <> :file LIMIT 1;
+  AND (v.expires_at IS NULL OR v.expires_at > :now::double precision);
 
 -- name: store_file_by_number
 -- A file of a vector store by its number.
