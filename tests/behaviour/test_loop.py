@@ -139,8 +139,10 @@ async def test_a_run_that_takes_too_long_is_given_up(tmp_path: Path):
 
 
 @requirement("loop:fault:servers")
-async def test_a_provider_that_cannot_be_opened_refuses_no_request():
+@pytest.mark.parametrize("waits", [True, False])
+async def test_a_provider_that_cannot_be_opened_refuses_no_request(waits: bool):
     servers = Servers(down=True)
+    servers.waits = waits
     async with inprocess_app(tools=[servers]) as api:
         answer = await api.create("\n".join([search("x", name="look"), "!THEN", "!ECHO"]), tools=[OPEN])
     (call, _) = answer["output"]

@@ -151,8 +151,14 @@ class HostedTools:
             APIError: the request cannot be met.
         """
         for provider, declared in self._asked.now:
-            opened = await provider.open(declared, self.session)
-            self._take(opened.tools, opened.items)
+            try:
+                opened = await provider.open(declared, self.session)
+            except APIError:
+                raise
+            except Exception as error:  # noqa: BLE001 - a fault of a tool never refuses a response
+                self._observer.fault("the tools of a provider could not be opened", error)
+            else:
+                self._take(opened.tools, opened.items)
         self.learn_sources()
 
     async def open_later(self) -> None:
