@@ -16,7 +16,7 @@ from antiphon.tools.base import HostedCall, HostedTool, Outcome, Session
 from antiphon.tools.corpus.provider import CorpusProvider
 from antiphon.tools.corpus.results import clipped
 from antiphon.tools.prune import PruneProvider
-from support.library import FakeLibrary, chunk
+from support.plain_library import FakeLibrary, chunk
 
 
 def session(tenant: str = "t", **request: Any) -> Session:
