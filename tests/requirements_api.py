@@ -323,7 +323,11 @@ FILES: tuple[Requirement, ...] = (
     R("files:routes", "issue 4, section 7", "The routes of files are there with and without `/v1`."),
     R("files:list", "issue 4, section 7", "Files are listed newest first, in pages and by purpose."),
     R("files:delete", "issue 4, section 7", "A deleted file is a 404, as one that never was."),
-    R("files:purpose", "issue 4, section 7", "A purpose is one of OpenAI's, and `user_data` where none is named; any other is a 400."),
+    R(
+        "files:purpose",
+        "issue 4, section 7",
+        "A purpose is one of OpenAI's, and `user_data` where none is named; any other is a 400.",
+    ),
     R("files:expiry", "issue 4, section 7", "An upload may say after how many seconds the file expires."),
     R("files:malformed", "issue 4, section 7", "What is no form with a file is a 400 and leaves nothing."),
     R("files:names", "faults B3 31", "A file's name reaches no header and no path as it was sent."),
