@@ -135,9 +135,9 @@ BACKGROUND: tuple[Requirement, ...] = (
     ),
     R("delete:tombstone", "issue 3, Delete", "A deleted response cannot be chained to; descendants keep its words."),
     R("delete:running-descendant", "issue 3, Delete", "What a running descendant needs outlives its parent."),
-    R("delete:chain", "B22", "`?chain=true` deletes the whole chain with all its branches."),
-    R("delete:chain-running", "B22", "A chain with a running response is left whole."),
-    R("delete:chain-setting", "B22", "`--delete-chain` makes every DELETE one of the chain."),
+    R("delete:chain", "hosted-search B22", "`?chain=true` deletes the whole chain with all its branches."),
+    R("delete:chain-running", "hosted-search B22", "A chain with a running response is left whole."),
+    R("delete:chain-setting", "hosted-search B22", "`--delete-chain` makes every DELETE one of the chain."),
     R("fault:kills", "issue 3, Must show 1", "After kills in mixed traffic every promise to a client is kept."),
     R(
         "fault:kills-replicas",

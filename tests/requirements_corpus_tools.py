@@ -43,25 +43,29 @@ CORPUS_TOOLS: tuple[Requirement, ...] = (
     ),
     R(
         "corpus-tools:entries",
-        "hosted-search 3.1; B12",
+        "hosted-search 3.1, B12",
         "A field of a tool that is of a wrong type or out of range is a 400 that names it.",
     ),
     R(
         "corpus-tools:scope",
-        "B10",
+        "hosted-search B10",
         "All corpus tools have one scope; without one `list_stores` is required, and each call names its store.",
     ),
     R(
         "corpus-tools:filters",
-        "B11",
+        "hosted-search B11",
         "Filters and thresholds of an entry hold in every call; the model neither sees nor lifts them.",
     ),
     R(
         "corpus-tools:unknown-store",
-        "B10; issue 6 section 2",
+        "hosted-search B10; issue 6 section 2",
         "A store that is not there, or another tenant's, gives a failed item with an error, not a refused request.",
     ),
-    R("corpus-tools:arguments", "B3", "Arguments that cannot be used give a failed item that says what is wrong."),
+    R(
+        "corpus-tools:arguments",
+        "hosted-search B3",
+        "Arguments that cannot be used give a failed item that says what is wrong.",
+    ),
     R(
         "corpus-tools:seen",
         "hosted-search 3.1 `seen`",
@@ -69,7 +73,7 @@ CORPUS_TOOLS: tuple[Requirement, ...] = (
     ),
     R(
         "corpus-tools:citations",
-        "B15",
+        "hosted-search B15",
         "Results of tools that cite have numbers, the same for the same passage, which stand for its citation over a chain.",
     ),
     R(
@@ -77,10 +81,10 @@ CORPUS_TOOLS: tuple[Requirement, ...] = (
         "hosted-search 3.3",
         "The texts of results are cut so that all fit into what the model may be given, each with a fair share.",
     ),
-    R("corpus-tools:forced", "B7", "`get_chunks` cannot be forced."),
+    R("corpus-tools:forced", "hosted-search B7", "`get_chunks` cannot be forced."),
     R(
         "corpus-tools:prune",
-        "B14",
+        "hosted-search B14",
         "`prune_context` is a tool of its own where the request declares that edit, and nothing else.",
     ),
 )

@@ -109,8 +109,9 @@ LOOP: tuple[Requirement, ...] = (
     ),
     R(
         "loop:unowned",
-        "issue 6, section 7",
+        "issue 6, section 7; hosted-search B12",
         "Types of tools that nobody runs are accepted and echoed, and the model is not offered them.",
+        divergence="Mixedbread refuses an unknown type; OpenAI's clients send types that a server need not know.",
     ),
     R(
         "loop:approval",
@@ -185,10 +186,21 @@ LOOP: tuple[Requirement, ...] = (
         "loop:chat",
         "hosted-search B27",
         "Chat completions run hosted tools too.",
-        deferred="The chat-completions mirror of hosted tools is not built; Responses has them.",
+        deferred="They are refused with a 400 that names `/v1/responses`, which keeps what the tools have given.",
+    ),
+    R(
+        "loop:tickets",
+        "hosted-search B28",
+        "Calls have tickets, by which they are billed.",
+        deferred="Nothing is billed by a server of one's own.",
     ),
     R("loop:slot", "issue 6, section 1", "A response gives its model's slot to others while its tools run."),
-    R("loop:none", "issue 6, section 1", "A request without hosted tools takes no step for them."),
+    R(
+        "loop:none",
+        "issue 6, section 1; hosted-search B1",
+        "A request without hosted tools takes no step for them.",
+        divergence="Which model answers where none is named is the operator's setting, not toast-1.",
+    ),
     R(
         "loop:budget:window",
         "hosted-search B6",

@@ -328,7 +328,11 @@ CONVERSATIONS: tuple[Requirement, ...] = (
         "A deleted response leaves its items to its conversation, a deleted conversation its items to the responses.",
     ),
     R("conversations:off", "M19", "Where conversations are turned off, a request with one is a 400 that says so."),
-    R("conversations:title", "B23", "A stored response has the first words of its conversation as its title."),
+    R(
+        "conversations:title",
+        "hosted-search B23",
+        "A stored response has the first words of its conversation as its title.",
+    ),
     R("conversations:sdk", "client-contract 3.2", "The OpenAI SDK does all with conversations, strictly validated."),
     R("conversations:agents", "client-contract 3.4", "The Agents SDK keeps its sessions in conversations."),
 )

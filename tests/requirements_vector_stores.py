@@ -71,6 +71,29 @@ VECTOR_STORES: tuple[Requirement, ...] = (
         "hosted-search 3.5",
         "Search, search by pattern, lists of chunks and facets go over several stores, with filters and sets of files.",
     ),
+    R(
+        "stores:beyond",
+        "hosted-search 3.5",
+        "Agentic search and question answering are a 400 that says which request does that here.",
+    ),
+    R(
+        "stores:agentic",
+        "hosted-search B29",
+        "A search of stores in several rounds.",
+        deferred="A response with `search_corpus` searches in rounds; a search of stores is one round, and says so.",
+    ),
+    R(
+        "stores:question-answering",
+        "hosted-search 3.5",
+        "Questions are answered over stores by a route of their own.",
+        deferred="A response with `search_corpus` does that, with citations, on the model that the request names.",
+    ),
+    R(
+        "stores:copy",
+        "hosted-search 3.5",
+        "A store is copied.",
+        deferred="Its files are uploads that another store can take in as well.",
+    ),
     R("stores:sdk", "issue 6 section 3", "The `mixedbread` package works on document stores."),
 )
 """All of them."""

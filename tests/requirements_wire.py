@@ -66,7 +66,7 @@ WIRE: tuple[Requirement, ...] = (
     R("subset:M29", "M29", "Sampling fields out of range are a 400."),
     R(
         "subset:M30",
-        "M30",
+        "M30; hosted-search B25",
         "More than 16 metadata entries are a 400 that names the number; keys and values are bounded too.",
     ),
 )

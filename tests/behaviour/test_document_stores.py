@@ -179,3 +179,18 @@ async def test_stores_are_searched_by_words_patterns_and_metadata(api: InProcess
     await asked(api, "POST", "/stores/search", 404, store_identifiers=["gone"], query="x")
     await asked(api, "POST", "/stores/search", 400, store_identifiers=[], query="x")
     await asked(api, "POST", "/stores/search", 400, **scope, query="x", file_ids=[1])
+
+
+@requirement("stores:beyond")
+@pytest.mark.parametrize("agentic", [True, {}, {"max_rounds": 3}])
+async def test_what_is_not_done_over_stores_says_what_to_ask_instead(api: InProcess, agentic: Any) -> None:
+    await asked(api, "POST", "/stores", name="manuals")
+    fields: dict[str, Any] = {"store_identifiers": ["manuals"], "query": "keys"}
+    for path, more, param in (
+        ("search", {"search_options": {"agentic": agentic}}, "search_options.agentic"),
+        ("question-answering", {}, None),
+    ):
+        error = (await asked(api, "POST", f"/stores/{path}", 400, **fields, **more))["error"]
+        assert (error["param"], error["code"]) == (param, "unsupported_value")
+        assert "POST /v1/responses" in error["message"]
+    await asked(api, "POST", "/stores/search", **fields, search_options={"agentic": False})

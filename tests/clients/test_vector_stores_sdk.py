@@ -58,7 +58,7 @@ def sdk(server: RunningServer) -> Iterator[openai.OpenAI]:
     assert checked == set(TYPES)
 
 
-@requirement("vector-stores:sdk")
+@requirement("api:vector-stores", "vector-stores:sdk")
 def test_the_openai_package_fills_polls_and_searches(sdk: openai.OpenAI) -> None:
     store = sdk.vector_stores.create(name="house", expires_after={"anchor": "last_active_at", "days": 1})
     assert store.expires_after is not None

@@ -99,6 +99,20 @@ def test_every_rule_of_the_local_model_is_a_behaviour_that_is_built(rule: int) -
 
 
 @pytest.mark.requirement("project:manifest")
+@pytest.mark.parametrize("rule", range(1, 30))
+def test_every_rule_of_hosted_search_is_a_behaviour_that_is_built_or_deferred(rule: int) -> None:
+    assert [item.id for item in REQUIREMENTS if rule in hosted_rules(item.source)]
+
+
+def hosted_rules(source: str) -> set[int]:
+    """The rules of hosted search in a source, in which semicolons part the pages."""
+    pages = [page.strip() for page in source.split(";")]
+    return {
+        int(number) for page in pages if page.startswith("hosted-search") for number in re.findall(r"\bB(\d+)\b", page)
+    }
+
+
+@pytest.mark.requirement("project:manifest")
 @pytest.mark.parametrize("file", parsed())
 def test_every_test_names_behaviours_of_the_manifest(file: str) -> None:
     module = parsed()[file]

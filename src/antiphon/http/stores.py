@@ -19,6 +19,7 @@ from antiphon.protocol.stores import (
     decode_listing,
     decode_metadata,
     decode_search_stores,
+    refuse_questions,
 )
 from antiphon.runtime.document_stores import DocumentStores
 from antiphon.runtime.service import Service
@@ -48,6 +49,7 @@ class StoresRoutes:
             ("POST", "/stores/grep", self.grep),
             ("POST", "/stores/list-chunks", self.chunks),
             ("POST", "/stores/metadata-facets", self.facets),
+            ("POST", "/stores/question-answering", self.question),
             ("GET", store, self.retrieve),
             ("PUT", store, self.change),
             ("DELETE", store, self.delete),
@@ -102,6 +104,11 @@ class StoresRoutes:
         """`POST /stores/metadata-facets`."""
         body = decode_facets(await exchange.body())
         await exchange.reply_json({"facets": await self._stores.facets(exchange.scope, body)})
+
+    async def question(self, exchange: Exchange) -> None:
+        """`POST /stores/question-answering`: not done here, which the error says."""
+        await exchange.body()
+        raise refuse_questions()
 
     async def add_file(self, exchange: Exchange) -> None:
         """`POST /stores/{identifier}/files`."""

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal, cast
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from antiphon.errors import InvalidRequestError
+from antiphon.errors import InvalidRequestError, UnsupportedError
 from antiphon.protocol.depth import check_value
 from antiphon.protocol.json import decode_body, encode
 
@@ -37,9 +37,12 @@ __all__ = [
     "decode_listing",
     "decode_metadata",
     "decode_search_stores",
+    "refuse_questions",
     "trees",
     "when",
 ]
+
+_INSTEAD: Final = "POST /v1/responses with the tool 'search_corpus' searches in several rounds and answers"
 
 FILE_KEY: Final = "__file_id"
 """The key by which filters name a file's id."""
@@ -216,7 +219,18 @@ def decode_listing(data: bytes) -> ListFilesRequest:
 
 def decode_search_stores(data: bytes) -> SearchRequest:
     """A search. Raises InvalidRequestError where a field cannot be used."""
-    return decode_body(_search, data)
+    body = decode_body(_search, data)
+    options = body.search_options
+    if options is not None and options.agentic not in (None, False):
+        raise UnsupportedError(
+            f"'search_options.agentic' is not supported: {_INSTEAD}.", param="search_options.agentic"
+        )
+    return body
+
+
+def refuse_questions() -> UnsupportedError:
+    """Why no question is answered over stores without a response."""
+    return UnsupportedError(f"Question answering over stores is not supported: {_INSTEAD}.")
 
 
 def decode_grep(data: bytes) -> GrepRequest:
