@@ -195,9 +195,16 @@ class Calls:
             # Only servers of MCP can be without any tool.
             label = (request or {}).get("server_label") or self.hosted.server
             name = call.name if request is None else request.get("name")
-            said = {"server_label": label, "name": name, "arguments": call.text, "output": None, "error": None}
+            said = {
+                "approval_request_id": None,
+                "server_label": label,
+                "name": name,
+                "arguments": call.text,
+                "output": None,
+                "error": None,
+            }
         if call.approval is not None:
-            said = {"approval_request_id": call.approval, **said}
+            said = {**said, "approval_request_id": call.approval}
         ours = {"_call_id": call.call_id, "_name": call.name, "_turn": turn}
         if call.arguments is not None:
             ours["_arguments"] = call.text.strip() or "{}"
