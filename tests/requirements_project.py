@@ -188,6 +188,16 @@ KEYS: tuple[Requirement, ...] = (
     R("tenancy:background", "faults B3 28", "Responses in the background of many tenants at once stay with their own."),
     R("tenancy:idempotency", "faults B2 18", "An idempotency key of one tenant is none of another's."),
     R("tenancy:websocket", "faults B3 27", "A WebSocket knows its tenant's rows only, and needs a key as HTTP does."),
+    R(
+        "tenancy:tools",
+        "issue 6, Must show 7",
+        "A store, file, chunk, container or approval of another tenant is for a hosted tool what nobody has.",
+    ),
+    R(
+        "tenancy:tools:search",
+        "issue 6, Must show 7",
+        "What a search finds, and how it scores that, does not change by the documents of others.",
+    ),
     R("tenancy:without-key", "faults B3 25", "Without a key that is right no route is answered but the open ones."),
     R("encryption:seal", "issue 3, Encryption", "A sealed body shows nothing and opens again."),
     R("encryption:bodies", "issue 3, Encryption", "Everything that was said lies sealed in the store."),
