@@ -85,5 +85,10 @@ SEARCH: tuple[Requirement, ...] = (
     ),
     R("search:chunks", "hosted-search 3.1", "Chunks are listed by attributes, and ranked by one that is a number."),
     R("search:get", "hosted-search 3.1", "Chunks are got by their ids, each or none."),
+    R(
+        "search:doctor",
+        "operations C2",
+        "`doctor` says what documents are searched by, and what is missing for it.",
+    ),
     R("search:facets", "hosted-search 3.1", "Attributes are told with their values and counts, at most 64 with 32."),
 )

@@ -27,6 +27,7 @@ from antiphon.settings import FIELDS, ModelConfig, Settings
 __all__ = ["Check", "diagnose", "doctor"]
 
 _LIBRARIES = ("xllamacpp", "starlette", "uvicorn", "aiohttp", "msgspec", "httpx2")
+_OF_DOCUMENTS = ("numpy", "gguf", "re2", "usearch")
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 _SECRET = (
     "api_key",
@@ -90,6 +91,7 @@ def diagnose(settings: Settings) -> Iterator[Check]:
     if settings.models:
         yield from _tables(settings)
     yield _store(settings)
+    yield _documents(settings)
     yield _sandbox(settings)
     yield from _servers_of_tools(settings)
     yield _port(settings)
@@ -258,6 +260,25 @@ def _database(settings: Settings, finding: str) -> Check:
         return Check("warn", "store", f"{finding} Its schema is {report.schema}.", "antiphon db migrate")
     servers = len(report.servers)
     return Check("ok", "store", f"{finding} It takes {report.size / 1e6:.1f} MB; {servers} servers have it open.")
+
+
+def _documents(settings: Settings) -> Check:
+    """What reads documents, so that they are found by what they say."""
+    from antiphon.engines.catalog import CATALOG, locate
+
+    missing = [name for name in _OF_DOCUMENTS if importlib.util.find_spec(name) is None]
+    if missing:
+        finding = f"some of the search is not there; missing: {', '.join(missing)}"
+        return Check("warn", "documents", finding, "pip install 'antiphon[corpus]'")
+    name = settings.document_embedding
+    if name == "none":
+        return Check("ok", "documents", "searched by words alone")
+    if name not in CATALOG or name in models_wanted(settings):
+        return Check("ok", "documents", f"searched by words and by what {name} reads")
+    if locate(settings.data_path, name) is None:
+        finding = f"searched by words and by {name}, which is fetched when it is first needed"
+        return Check("ok", "documents", finding, f"To have it before: antiphon models pull {name}")
+    return Check("ok", "documents", f"searched by words and by {name}, which is here")
 
 
 def _sandbox(settings: Settings) -> Check:

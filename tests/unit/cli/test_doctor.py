@@ -10,7 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from antiphon.cli import access
+from antiphon.cli import doctor as cli_doctor
 from antiphon.cli.main import cli
+from antiphon.engines.catalog import CATALOG
 from support.postgres import cluster
 from support.responses_stub import responses_stub
 
@@ -179,3 +181,21 @@ def test_settings_that_would_be_refused_fail() -> None:
     result = doctor("--dialect", "klingon")
     assert result.exit_code == 1
     assert line(result, "settings").startswith("fail")
+
+
+@pytest.mark.requirement("search:doctor")
+def test_what_reads_documents_is_told(data_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scripted = ("--model", "scripted", "--store", "memory")
+    assert "all-minilm-l6-v2, which is fetched when it is first needed" in line(doctor(*scripted), "documents")
+    path = data_path / "models" / "all-minilm-l6-v2.gguf"
+    path.parent.mkdir(parents=True)
+    with path.open("wb") as file:
+        file.truncate(CATALOG["all-minilm-l6-v2"].size)
+    assert line(doctor(*scripted), "documents").endswith("which is here")
+    assert line(doctor(*scripted, "--document-embedding", "none"), "documents").endswith("by words alone")
+    monkeypatch.setattr(cli_doctor, "_OF_DOCUMENTS", ("numpy", "no_such_library"))
+    result = doctor(*scripted)
+    assert line(result, "documents").startswith("warn")
+    assert line(result, "documents").endswith("missing: no_such_library")
+    assert "-> pip install 'antiphon[corpus]'" in result.stdout
+    assert result.exit_code == 0
