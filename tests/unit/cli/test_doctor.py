@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from antiphon.cli import access
 from antiphon.cli import doctor as cli_doctor
 from antiphon.cli.main import cli
-from antiphon.engines.catalog import CATALOG
+from antiphon.engines import catalog
 from support.postgres import cluster
 from support.responses_stub import responses_stub
 
@@ -184,13 +184,10 @@ def test_settings_that_would_be_refused_fail() -> None:
 
 
 @pytest.mark.requirement("search:doctor")
-def test_what_reads_documents_is_told(data_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_reads_documents_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     scripted = ("--model", "scripted", "--store", "memory")
     assert "all-minilm-l6-v2, which is fetched when it is first needed" in line(doctor(*scripted), "documents")
-    path = data_path / "models" / "all-minilm-l6-v2.gguf"
-    path.parent.mkdir(parents=True)
-    with path.open("wb") as file:
-        file.truncate(CATALOG["all-minilm-l6-v2"].size)
+    monkeypatch.setattr(catalog, "locate", lambda folder, name: folder / name)
     assert line(doctor(*scripted), "documents").endswith("which is here")
     assert line(doctor(*scripted, "--document-embedding", "none"), "documents").endswith("by words alone")
     monkeypatch.setattr(cli_doctor, "_OF_DOCUMENTS", ("numpy", "no_such_library"))
