@@ -59,7 +59,6 @@ async def test_a_server_is_listed_once_and_called(stub: McpStub, provider: McpPr
                 }
                 for name in ("echo", "look")
             ],
-            "error": None,
         }
     ]
     assert found.tools["echo"].function.parameters == found.items[0]["tools"][0]["input_schema"]
@@ -76,6 +75,16 @@ async def test_a_server_is_listed_once_and_called(stub: McpStub, provider: McpPr
     }
     assert stub.methods() == ["initialize", "tools/list", "tools/call"]
     assert (found.tools["echo"].repeatable, found.tools["look"].repeatable) == (False, True)
+
+
+@requirement("mcp:list")
+async def test_what_a_server_does_not_say_of_a_tool_is_left_out(stub: McpStub, provider: McpProvider) -> None:
+    stub.results["tools/list"] = {"tools": [{"name": "bare", "inputSchema": {"type": "object"}}]}
+    found = await use(provider, entry(stub.url))
+    # A null where OpenAI leaves a field out is an invalid answer to the AI SDK.
+    (told,) = found.items[0]["tools"]
+    assert told == {"name": "bare", "input_schema": {"type": "object"}, "annotations": {"read_only": False}}
+    assert "error" not in found.items[0]
 
 
 @requirement("mcp:list:cache")
@@ -407,7 +416,7 @@ async def test_a_server_without_a_greeting_is_asked_what_it_speaks(stub: McpStub
         "tools/call": {"resultType": "complete", "content": [{"type": "text", "text": "new"}]},
     }
     found = await use(provider, entry(stub.url))
-    assert found.items[0]["error"] is None
+    assert "error" not in found.items[0]
     assert (await found.call("echo"))["output"] == "new"
     assert stub.methods() == ["initialize", "server/discover", "tools/list", "tools/call"]
     assert stub.asked[-1].headers["mcp-protocol-version"] == "2026-07-28"
@@ -437,7 +446,7 @@ async def test_connections_are_bounded_and_those_in_use_are_kept(
     monkeypatch.setattr("antiphon.tools.mcp.links.MOST_OF_ONE_TENANT", 2)
     tokens = ("one", "two", "three")
     found = [await use(provider, entry(stub.url, authorization=token)) for token in tokens]
-    assert [each.items[0]["error"] for each in found] == [None] * 3
+    assert not [each for each in found if "error" in each.items[0]]
     entered: list[str] = []
 
     async def waits(request: Request) -> bytes:
@@ -466,7 +475,7 @@ async def test_tools_that_a_model_has_no_room_for_are_an_error_of_their_list(
     async with mcp_stub() as small:
         entries = [entry(stub.url, server_label="large"), entry(small.url, server_label="small")]
         found = await use(provider, *entries, context_length=8_192)
-        assert [bool(item["error"]) for item in found.items] == [True, False]
+        assert ["error" in item for item in found.items] == [True, False]
         assert "'allowed_tools'" in found.items[0]["error"]
         assert sorted(found.tools) == ["echo", "look"]
         fewer = await use(provider, {**entries[0], "allowed_tools": ["tool_7"]}, context_length=8_192)

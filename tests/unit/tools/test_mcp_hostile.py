@@ -213,7 +213,7 @@ async def test_a_list_that_goes_wrong_says_so(
     assert item["error"]
     assert "127.0.0." not in item["error"]
     del stub.behaviours[method]
-    assert (await use(provider, entry(stub.url))).items[0]["error"] is None
+    assert "error" not in (await use(provider, entry(stub.url))).items[0]
 
 
 @requirement("mcp:hostile:bounds")
@@ -298,7 +298,7 @@ async def test_a_server_that_fails_takes_no_other_with_it(
         broken.behaviours["initialize"] = Silent(broken)
         await use(provider, entry(stub.url, server_label="sound"))
         found = await use(provider, entry(broken.url, server_label="broken"), entry(stub.url, server_label="sound"))
-        assert [bool(item["error"]) for item in found.items] == [True, False]
+        assert ["error" in item for item in found.items] == [True, False]
         assert (await found.call("echo"))["status"] == "completed"
 
 

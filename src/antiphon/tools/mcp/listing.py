@@ -59,13 +59,13 @@ class Tool(Struct, frozen=True):
         return any((self.annotations or {}).get(name) is True for name in names)
 
     def told(self) -> dict[str, Any]:
-        """The entry of an `mcp_list_tools` item."""
-        return {
-            "name": self.name,
-            "description": self.description,
-            "input_schema": self.input_schema,
-            "annotations": self.annotations,
-        }
+        """The entry of an `mcp_list_tools` item; what the server does not say is left out, as clients need it."""
+        told: dict[str, Any] = {"name": self.name, "input_schema": self.input_schema}
+        if self.description is not None:
+            told["description"] = self.description
+        if self.annotations is not None:
+            told["annotations"] = self.annotations
+        return told
 
 
 def checked(entries: Sequence[Mapping[str, Any]]) -> list[Tool]:

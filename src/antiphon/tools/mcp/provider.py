@@ -138,7 +138,8 @@ class McpProvider(Provider):
         except McpFaultError as fault:
             return _refusing(entry.label, fault.message)
         pin = digest(tools)
-        item = {"type": _LIST, "server_label": entry.label, "tools": [tool.told() for tool in tools], "error": None}
+        # The AI SDK refuses an error that is null: as OpenAI's, a list that succeeded has none.
+        item = {"type": _LIST, "server_label": entry.label, "tools": [tool.told() for tool in tools]}
         offered = [McpTool(self, declared, entry, server, tool, session, pin) for tool in tools]
         return _Offer(entry.label, None if known else item, offered)
 
