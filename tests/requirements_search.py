@@ -44,6 +44,11 @@ SEARCH: tuple[Requirement, ...] = (
         "A model that cannot be had is told, and not asked for at once again.",
     ),
     R("search:rerank", "issue 6, part 3", "A reranker, if set, puts what was found in its order."),
+    R(
+        "search:rerank:served",
+        "issue 6, part 3",
+        "A model that is served can be the reranker: it waits until no request does, and its time is bounded.",
+    ),
     R("search:vectors:exact", "local-engine 6", "Vectors are compared one by one, for several questions at once."),
     R("search:vectors:incremental", "issue 6, part 3", "Of a vector store that changed, what has changed is read."),
     R(

@@ -55,7 +55,11 @@ class ToolSettings(Struct, frozen=True, kw_only=True):
         str | None, Doc(description="The variable with the key of the upstream of --document-embedding.")
     ] = None
     reranker: Annotated[
-        str | None, Doc(description="URL, up to its /v1, of an upstream with /rerank that puts results in order.")
+        str | None,
+        Doc(
+            description="What puts results in order: the URL, up to its /v1, of an upstream with /rerank, or a model "
+            "that is served here."
+        ),
     ] = None
     reranker_model: Annotated[str | None, Doc(description="The name of the model at the reranker.")] = None
     reranker_key_env: Annotated[str | None, Doc(description="The variable with the key of the reranker.")] = None

@@ -212,6 +212,7 @@ class Backwards:
     """A reranker that likes short texts best."""
 
     fault: Exception | None = None
+    most = 50
 
     async def scores(self, question: str, texts: Sequence[str]) -> Sequence[float]:
         if self.fault is not None:

@@ -4,6 +4,7 @@ Quality is measured on the Cranfield collection, of which `--cranfield` names th
 `cran.qry.xml`, `cranqrel.trec.txt`), and on the questions of our own tests: nDCG@10 and recall@100 of words alone, of
 vectors alone and of both. The embedding model is the catalogue's, in the data directory (`antiphon models pull
 all-minilm-l6-v2`). What is not there is skipped, and said to be. `--chunks` is how many synthetic vectors are searched.
+`--reranker` is a model of the data directory or a GGUF file that ranks what was found for our own questions again.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from xml.sax.saxutils import unescape
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from msgspec.structs import replace
 from tests.bench.report import Figure, table
 
 from antiphon.corpus.embedding import TextEmbedder, embedded_text
@@ -29,7 +31,9 @@ from antiphon.corpus.librarian import Librarian
 from antiphon.corpus.library import Ranking
 from antiphon.corpus.localmodel import OwnEmbedder, catalogue_model
 from antiphon.corpus.numbers import numpy
+from antiphon.corpus.reranking import Reranker, ServedReranker
 from antiphon.engines.catalog import EMBEDDING_MODEL, locate
+from antiphon.engines.registry import build_registry
 from antiphon.settings import Settings, load_settings
 from antiphon.store.corpora import CorpusLimits, NewChunk
 from antiphon.store.rows import StoreLimits
@@ -51,6 +55,8 @@ METHODS = {
     "vectors": Ranking(text_weight=0.0),
     "both": Ranking(),
 }
+RERANKED = {"both": Ranking(rerank=False), "both, reranked": Ranking()}
+RERANKING_SECONDS = 300.0
 AIMS = {"words": 0.386, "vectors": 0.393, "both": 0.425}
 """What nDCG@10 on Cranfield is to be (local-engine 6)."""
 
@@ -67,19 +73,22 @@ def main() -> int:
     parser.add_argument("--cranfield", type=Path, help="folder of the Cranfield collection")
     parser.add_argument("--chunks", type=int, default=100_000, help="synthetic vectors that are searched; 0 for none")
     parser.add_argument("--data-dir", help="where the embedding model is")
+    parser.add_argument("--reranker", help="a model that ranks what was found again, by its name or its file")
     arguments = parser.parse_args()
     settings = load_settings({"data_dir": arguments.data_dir} if arguments.data_dir else None)
-    figures = asyncio.run(_measured(settings, arguments.cranfield, arguments.chunks))
+    figures = asyncio.run(_measured(settings, arguments.cranfield, arguments.chunks, arguments.reranker))
     print("\n" + table(figures))
     return 1 if any(figure.met is False for figure in figures) else 0
 
 
-async def _measured(settings: Settings, cranfield: Path | None, chunks: int) -> list[Figure]:
+async def _measured(settings: Settings, cranfield: Path | None, chunks: int, reranker: str | None) -> list[Figure]:
     figures: list[Figure] = []
     if locate(settings.data_path, EMBEDDING_MODEL) is None:
         print(f"Skipped: quality. There is no {EMBEDDING_MODEL}: antiphon models pull {EMBEDDING_MODEL}.")
     else:
         figures += await _quality(settings, "our own", PASSAGES, QUESTIONS, OWN_AIMS)
+        if reranker is not None:
+            figures += await _reranked(settings, reranker)
         if cranfield is None:
             print("Skipped: Cranfield. Name its folder with --cranfield.")
         else:
@@ -119,15 +128,32 @@ def _body(text: str) -> str:
     return _field(text, "text")
 
 
+async def _reranked(settings: Settings, name: str) -> list[Figure]:
+    """A quarter of our own questions, without and with a model that ranks again what was found."""
+    registry = build_registry(replace(settings, model=(name,)))
+    await registry.start()
+    try:
+        engine = registry.resolve(registry.first())[1]
+        reranker = ServedReranker(lambda: engine, RERANKING_SECONDS)
+        return await _quality(settings, "a quarter of our own", PASSAGES, QUESTIONS[::4], {}, reranker)
+    finally:
+        await registry.close()
+
+
 async def _quality(
-    settings: Settings, title: str, documents: Documents, questions: Questions, aims: dict[str, float]
+    settings: Settings,
+    title: str,
+    documents: Documents,
+    questions: Questions,
+    aims: dict[str, float],
+    reranker: Reranker | None = None,
 ) -> list[Figure]:
     embedder = OwnEmbedder(EMBEDDING_MODEL, catalogue_model(settings))
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory() as folder:
         store = SQLiteStore(Path(folder) / "a.db", StoreLimits())
         await store.open()
-        library = Librarian(store, embedder, settings)
+        library = Librarian(store, embedder, settings, reranker)
         try:
             await embedder.embed(["begin"])
             began = time.perf_counter()
@@ -135,7 +161,7 @@ async def _quality(
             spent = time.perf_counter() - began
             figures.append(_figure(f"{title}: indexing", len(documents) / spent, "chunks/s"))
             rows = await library.stores(OURS, ["vs-1"])
-            for method, ranking in METHODS.items():
+            for method, ranking in (METHODS if reranker is None else RERANKED).items():
                 gains, parts, times = [], [], []
                 for question, good in questions:
                     start = time.perf_counter()

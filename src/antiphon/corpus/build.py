@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from antiphon.corpus.embedding import TextEmbedder
 from antiphon.corpus.localmodel import OwnEmbedder, ServedEmbedder, catalogue_model
+from antiphon.corpus.reranking import Reranker, ServedReranker
 from antiphon.engines.catalog import EMBEDDING_MODEL
 from antiphon.engines.registry import Registry
 from antiphon.errors import APIError, ConfigurationError
@@ -15,7 +16,7 @@ from antiphon.settings import Settings
 from antiphon.tables import ModelConfig
 
 if TYPE_CHECKING:
-    from antiphon.corpus.upstreams import Reranker, UpstreamEmbedder
+    from antiphon.corpus.upstreams import UpstreamEmbedder
     from antiphon.engines.upstream.client import UpstreamTarget
 
 __all__ = ["document_embedder", "reranker", "vectors_possible"]
@@ -71,7 +72,7 @@ def _upstream_embedder(settings: Settings) -> UpstreamEmbedder:
     return UpstreamEmbedder(target, model)
 
 
-def reranker(settings: Settings) -> Reranker | None:
+def reranker(settings: Settings, registry: Registry) -> Reranker | None:
     """The reranker that is set, if one is.
 
     Raises:
@@ -81,9 +82,18 @@ def reranker(settings: Settings) -> Reranker | None:
         if settings.reranker_model is not None or settings.reranker_key_env is not None:
             raise ConfigurationError("--reranker-model and its key are of no use without --reranker.")
         return None
-    from antiphon.corpus.upstreams import Reranker
+    name = settings.reranker
+    if name.startswith(_SCHEMES):
+        from antiphon.corpus.upstreams import UpstreamReranker
 
-    return Reranker(_target("--reranker", settings.reranker, settings.reranker_key_env), settings.reranker_model)
+        return UpstreamReranker(_target("--reranker", name, settings.reranker_key_env), settings.reranker_model)
+    if settings.reranker_model is not None or settings.reranker_key_env is not None:
+        raise ConfigurationError("--reranker-model and its key belong to a --reranker that is a URL.")
+    try:
+        registry.resolve(name)
+    except APIError as error:
+        raise ConfigurationError(f"--reranker: {error.message}") from None
+    return ServedReranker(lambda: registry.resolve(name)[1])
 
 
 def _target(flag: str, url: str, key_env: str | None) -> UpstreamTarget:

@@ -10,7 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from antiphon.corpus.embedding import TextEmbedder
 from antiphon.corpus.facets import MOST_SCANNED, facets_of
@@ -18,6 +18,7 @@ from antiphon.corpus.filters import read_filters
 from antiphon.corpus.grep import Scan
 from antiphon.corpus.library import RANKING, Facet, Found, FoundChunk, Library, Match, Ranking, split_chunk_id
 from antiphon.corpus.patterns import compiled
+from antiphon.corpus.reranking import Reranker
 from antiphon.corpus.searching import OnFault, Search, Searching
 from antiphon.corpus.shelf import Shelf, ShelvedFile, Shelves
 from antiphon.corpus.vectors import VectorSearch
@@ -26,9 +27,6 @@ from antiphon.protocol.json import quoted
 from antiphon.settings import Settings
 from antiphon.store.base import Scope
 from antiphon.store.corpora import CorpusStore, Place, StoredChunk, StoredVectorStore, VectorStorePage
-
-if TYPE_CHECKING:
-    from antiphon.corpus.upstreams import Reranker
 
 __all__ = ["Librarian"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,15 +12,13 @@ from msgspec.structs import replace
 from antiphon.corpus.embedding import TextEmbedder, embedded_text
 from antiphon.corpus.library import Found, FoundChunk, Ranking, chunk_id
 from antiphon.corpus.ranking import best_for_any, fused, told_apart
+from antiphon.corpus.reranking import Reranker
 from antiphon.corpus.shelf import Shelf
 from antiphon.corpus.vectors import VectorSearch
 from antiphon.corpus.words import share, words
 from antiphon.errors import EngineError, EngineUnavailableError
 from antiphon.store.base import Scope
 from antiphon.store.corpora import CorpusStore
-
-if TYPE_CHECKING:
-    from antiphon.corpus.upstreams import Reranker
 
 __all__ = ["OnFault", "Search", "Searching"]
 
@@ -29,7 +27,6 @@ OVERFETCH: Final = 5
 
 _LEAST_DEPTH: Final = 50
 _MOST_LEFT_OUT: Final = 1_000
-_RERANKED: Final = 50
 _LOOKED_AT: Final = 5
 _QUESTION_SECONDS: Final = 10.0
 """How long a search waits for the vectors of its questions: a model may have to be loaded first, or be fetched."""
@@ -122,11 +119,11 @@ class Searching:
             for place, score in best_for_any(scores)
             if chunk_id(place[1], place[2]) not in search.without
         ]
-        reranking = self._reranker is not None and search.ranking.rerank
-        wanted = max(search.most, _RERANKED) if reranking else search.most
+        reranker = self._reranker if search.ranking.rerank else None
+        wanted = search.most if reranker is None else max(search.most, reranker.most)
         chunks = await self._read(scope, search, ranked, wanted)
-        if reranking and chunks:
-            chunks, note = await self._reranked(search, chunks)
+        if reranker is not None and chunks:
+            chunks, note = await self._reranked(reranker, search, chunks)
             notes += note
         kept = [chunk for chunk in chunks[: search.most] if (chunk.score or 0.0) >= search.ranking.threshold]
         return Found(kept, " ".join(notes))
@@ -215,20 +212,27 @@ class Searching:
                     found[at, stored.file_id, stored.index] = chunk
         return found
 
-    async def _reranked(self, search: Search, chunks: list[FoundChunk]) -> tuple[list[FoundChunk], list[str]]:
-        """Chunks in the order of the reranker, by the question that each answers best; as they were where it fails."""
-        assert self._reranker is not None  # noqa: S101 - the caller looked
-        texts = [embedded_text(chunk.heading, chunk.text)[:_MOST_LETTERS] for chunk in chunks]
-        best = [0.0] * len(chunks)
+    async def _reranked(
+        self, reranker: Reranker, search: Search, chunks: list[FoundChunk]
+    ) -> tuple[list[FoundChunk], list[str]]:
+        """Chunks in the order of the reranker, by the question that each answers best; as they were where it fails.
+
+        What is more than it is given comes behind.
+        """
+        first, rest = chunks[: reranker.most], chunks[reranker.most :]
+        texts = [embedded_text(chunk.heading, chunk.text)[:_MOST_LETTERS] for chunk in first]
+        best = [0.0] * len(first)
         try:
             for question in search.questions:
-                scores = await self._reranker.scores(question[:_MOST_LETTERS], texts)
+                scores = await reranker.scores(question[:_MOST_LETTERS], texts)
                 best = [max(pair) for pair in zip(best, scores, strict=True)]
         except (EngineUnavailableError, EngineError) as error:
             self._tell("results of searches are not reranked: the reranker cannot be asked", error)
             return chunks, ["The results are not reranked: the reranker cannot be asked now."]
-        order = sorted(range(len(chunks)), key=lambda at: (-best[at], at))
-        return [replace(chunks[at], score=round(best[at], 4)) for at in order], []
+        order = sorted(range(len(first)), key=lambda at: (-best[at], at))
+        least = min(best)
+        behind = [replace(chunk, score=round(min(chunk.score or 0.0, least), 4)) for chunk in rest]
+        return [*(replace(first[at], score=round(best[at], 4)) for at in order), *behind], []
 
     def _tell(self, message: str, error: Exception) -> None:
         if self._on_fault is not None:

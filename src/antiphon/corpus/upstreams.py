@@ -14,14 +14,16 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.corpus.embedding import PiecedEmbedder, unit_vectors
+from antiphon.corpus.reranking import Reranker
 from antiphon.engines.upstream.client import UpstreamClient, UpstreamTarget
 from antiphon.engines.upstream.wires import WireError
 from antiphon.errors import EngineError, EngineUnavailableError, InvalidRequestError
 
-__all__ = ["Reranker", "UpstreamEmbedder"]
+__all__ = ["UpstreamEmbedder", "UpstreamReranker"]
 
 _EMBEDDING_SECONDS: Final = 120.0
 _RERANKING_SECONDS: Final = 20.0
+_MOST_RERANKED: Final = 50
 _MOST_ANSWER: Final = 64 * 2**20
 _LETTERS: Final = 6_000
 """Characters of a piece: what a context of 2,048 tokens holds. A model that refuses them gets less."""
@@ -129,8 +131,10 @@ class UpstreamEmbedder(PiecedEmbedder):
         return unit_vectors([entry.embedding for entry in data])
 
 
-class Reranker:
+class UpstreamReranker(Reranker):
     """Says how well texts answer a question, by an upstream."""
+
+    most = _MOST_RERANKED
 
     def __init__(self, target: UpstreamTarget, model: str | None) -> None:
         self._caller = _Caller(target)
@@ -141,12 +145,7 @@ class Reranker:
         await self._caller.close()
 
     async def scores(self, question: str, texts: Sequence[str]) -> Sequence[float]:
-        """A score from 0 to 1 for each text; scores of a model that go beyond are taken for logits.
-
-        Raises:
-            EngineUnavailableError: it cannot be had now.
-            EngineError: it failed.
-        """
+        """See `Reranker.scores`; scores of a model that go beyond 0 and 1 are taken for logits."""
         body: dict[str, Any] = {"query": question, "documents": list(texts), "top_n": len(texts)}
         if self._model is not None:
             body["model"] = self._model

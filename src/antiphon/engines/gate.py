@@ -2,7 +2,7 @@
 
 Places are taken before anything is generated, so that one request too many is a plain error; a turn then waits for one
 of the slots, first come, first served. What runs in the background has a queue of its own, and waits here without a
-bound.
+bound. What is patient waits until nobody else does.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class Gate:
         self._queue = DEFAULT_QUEUE
         self._running = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
+        self._patient: deque[asyncio.Future[None]] = deque()
         self._places = 0
         self._users = 0
         self._idle: asyncio.Event | None = None
@@ -48,7 +49,12 @@ class Gate:
     @property
     def waiting(self) -> int:
         """Turns that wait for a slot."""
-        return len(self._waiting)
+        return len(self._waiting) + len(self._patient)
+
+    @property
+    def slots(self) -> int | None:
+        """How many turns run at most; None for any number."""
+        return self._most
 
     def limit(self, most: int | None, queue: int | None = None) -> None:
         """Let at most so many turns run, and so many requests beyond these wait; what runs already goes on."""
@@ -80,9 +86,9 @@ class Gate:
         """Places for as long as a block takes; entering it raises what `enter` does."""
         return Place(self, places, bounded)
 
-    def slot(self) -> Slot:
-        """One of the slots for as long as a block takes, after waiting for it."""
-        return Slot(self)
+    def slot(self, *, patient: bool = False) -> Slot:
+        """One of the slots for as long as a block takes, after waiting for it; see `acquire`."""
+        return Slot(self, patient)
 
     def aside(self) -> Aside:
         """For who holds a slot: others have it for as long as a block takes, and then one is waited for again."""
@@ -95,13 +101,14 @@ class Gate:
             await self._idle.wait()
             self._idle.clear()
 
-    async def acquire(self) -> None:
-        """Wait for a slot and take it."""
-        if self._most is None or (self._running < self._most and not self._waiting):
+    async def acquire(self, *, patient: bool = False) -> None:
+        """Wait for a slot and take it; who is `patient` gets none while anyone else waits."""
+        queue = self._patient if patient else self._waiting
+        if self._most is None or (self._running < self._most and not self._waiting and not queue):
             self._running += 1
             return
         turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        queue.append(turn)
         try:
             await turn
         except asyncio.CancelledError:
@@ -109,7 +116,7 @@ class Gate:
                 self.release()
             else:
                 with contextlib.suppress(ValueError):
-                    self._waiting.remove(turn)
+                    queue.remove(turn)
             raise
 
     def take_back(self) -> None:
@@ -122,8 +129,8 @@ class Gate:
         self._admit()
 
     def _admit(self) -> None:
-        while self._waiting and (self._most is None or self._running < self._most):
-            turn = self._waiting.popleft()
+        while (queue := self._waiting or self._patient) and (self._most is None or self._running < self._most):
+            turn = queue.popleft()
             if not turn.done():
                 self._running += 1
                 turn.set_result(None)
@@ -172,11 +179,12 @@ class Aside:
 class Slot:
     """See `Gate.slot`."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Gate, patient: bool = False) -> None:
         self._gate = gate
+        self._patient = patient
 
     async def __aenter__(self) -> None:
-        await self._gate.acquire()
+        await self._gate.acquire(patient=self._patient)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

@@ -26,7 +26,7 @@ class Corpora:
 
     def __init__(self, settings: Settings, registry: Registry, store: Store | None, observer: Observer) -> None:
         self.embedder = document_embedder(settings, registry) if store is not None else None
-        self._reranker = reranker(settings) if store is not None else None
+        self._reranker = reranker(settings, registry) if store is not None else None
         self._librarian = (
             Librarian(store, self.embedder, settings, self._reranker, on_fault=observer.fault)
             if store is not None

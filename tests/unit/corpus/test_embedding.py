@@ -21,7 +21,8 @@ from antiphon.corpus import localmodel
 from antiphon.corpus.build import document_embedder, reranker
 from antiphon.corpus.embedding import PiecedEmbedder, embedded_text, mean_vector, pieces
 from antiphon.corpus.localmodel import OwnEmbedder, ServedEmbedder, catalogue_model
-from antiphon.corpus.upstreams import Reranker, UpstreamEmbedder
+from antiphon.corpus.reranking import ServedReranker
+from antiphon.corpus.upstreams import UpstreamEmbedder, UpstreamReranker
 from antiphon.engines import catalog
 from antiphon.engines.catalog import EMBEDDING_MODEL
 from antiphon.engines.embedding import Embedded, Embedder
@@ -319,10 +320,16 @@ def test_settings_say_what_reads_documents(monkeypatch: pytest.MonkeyPatch):
     ):
         with pytest.raises(ConfigurationError, match="document-embedding"):
             made(**fault)
-    assert reranker(Settings()) is None
-    assert reranker(Settings(reranker="http://127.0.0.1:1/v1")) is not None
-    with pytest.raises(ConfigurationError, match="--reranker"):
-        reranker(Settings(reranker_model="m"))
+    assert reranker(Settings(), registry) is None
+    assert isinstance(reranker(Settings(reranker="http://127.0.0.1:1/v1"), registry), UpstreamReranker)
+    assert isinstance(reranker(Settings(reranker="scripted"), registry), ServedReranker)
+    for fault in (
+        {"reranker_model": "m"},
+        {"reranker": "scripted", "reranker_model": "m"},
+        {"reranker": "absent"},
+    ):
+        with pytest.raises(ConfigurationError, match="--reranker"):
+            reranker(Settings(**fault), registry)
     assert localmodel.IDLE_SECONDS > 60
 
 
@@ -404,7 +411,7 @@ async def test_a_reranker_gives_a_score_for_each_text():
         return 200, {"results": sorted(results, key=lambda each: -each["relevance_score"])}
 
     with answering(answer) as target:
-        ranker = Reranker(target, "m")
+        ranker = UpstreamReranker(target, "m")
         assert list(await ranker.scores("q", ["a", "b", "c"])) == [0.5, 0.25, 1.0]
         logits = True
         assert [round(score, 3) for score in await ranker.scores("q", ["a", "b", "c"])] == [0.5, 0.018, 0.998]
@@ -423,7 +430,7 @@ async def test_a_reranker_gives_a_score_for_each_text():
 )
 async def test_a_reranker_that_gives_no_scores_is_told(body: Any):
     with answering(lambda path, asked: (200, body)) as target:
-        ranker = Reranker(target, None)
+        ranker = UpstreamReranker(target, None)
         with pytest.raises(EngineError):
             await ranker.scores("q", ["a"])
         await ranker.close()
