@@ -19,6 +19,11 @@ CORPUS_TOOLS: tuple[Requirement, ...] = (
         "hosted-search 3.1 `search_corpus`",
         "`search_corpus` gives passages with their ids, scores of four decimals and the metadata of their documents.",
     ),
+    R(
+        "corpus-tools:note",
+        "issue 6, part 3",
+        "What a search did without, such as vectors, is told in its item, to the model, and by every route of search.",
+    ),
     R("corpus-tools:grep", "hosted-search 3.1 `grep`", "`grep` gives the windows around the matches of a pattern."),
     R(
         "corpus-tools:filter-chunks",

@@ -177,6 +177,8 @@ async def test_stores_are_searched_by_words_patterns_and_metadata(api: InProcess
     only = (await asked(api, "POST", "/stores/metadata-facets", **scope, facets=["topic"]))["facets"]
     assert set(only) == {"topic"}
     await asked(api, "POST", "/stores/search", 404, store_identifiers=["gone"], query="x")
+    page = await asked(api, "POST", "/stores/search", **scope, query="tide")
+    assert page["note"].startswith("Only words were searched for")
     await asked(api, "POST", "/stores/search", 400, store_identifiers=[], query="x")
     await asked(api, "POST", "/stores/search", 400, **scope, query="x", file_ids=[1])
 

@@ -31,6 +31,7 @@ class FakeLibrary(Library):
     def __init__(self, chunks: Sequence[FoundChunk] = (), facets: Sequence[Facet] = ()) -> None:
         self.all = list(chunks)
         self.fields = facets
+        self.note = ""
         self.asked: list[tuple[str, dict[str, Any]]] = []
 
     async def stores(self, scope: Scope, identifiers: Sequence[str]) -> Sequence[StoredVectorStore]:
@@ -51,7 +52,7 @@ class FakeLibrary(Library):
         without: frozenset[str] = frozenset(),
     ) -> Found:
         self.asked.append(("search", {"queries": queries, "most": most, "filters": filters, "ranking": ranking}))
-        return Found([each for each in self.all if f"{each.file.file_id}:{each.index}" not in without][:most])
+        return Found([each for each in self.all if f"{each.file.file_id}:{each.index}" not in without][:most], self.note)
 
     async def grep(
         self,

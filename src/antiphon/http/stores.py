@@ -88,7 +88,7 @@ class StoresRoutes:
     async def search(self, exchange: Exchange) -> None:
         """`POST /stores/search`."""
         body = decode_search_stores(await exchange.body())
-        await _reply_list(exchange, await self._stores.search(exchange.scope, body))
+        await _reply_list(exchange, *await self._stores.search(exchange.scope, body))
 
     async def grep(self, exchange: Exchange) -> None:
         """`POST /stores/grep`."""
@@ -137,8 +137,10 @@ class StoresRoutes:
         await exchange.reply_json(await self._stores.remove_file(exchange.scope, _store(exchange), _file(exchange)))
 
 
-async def _reply_list(exchange: Exchange, data: list[dict[str, Any]]) -> None:
-    await exchange.reply_json({"object": "list", "data": data})
+async def _reply_list(exchange: Exchange, data: list[dict[str, Any]], note: str = "") -> None:
+    page = {"object": "list", "data": data}
+    # A field of our own, as of vector stores: that words alone were searched, for example.
+    await exchange.reply_json({**page, "note": note} if note else page)
 
 
 def _return_chunks(exchange: Exchange) -> list[int] | None:

@@ -41,10 +41,23 @@ SENT_ID: Final = "_sent_id"
 """The id by which a client knows an item that got another one here."""
 
 _NO_ARGUMENTS: Final = frozenset(
-    {"id", "type", "status", "error", "results", "facets", "rankable_fields", "stores", "has_more", "next_cursor"}
+    {
+        "id",
+        "type",
+        "status",
+        "error",
+        "results",
+        "note",
+        "facets",
+        "rankable_fields",
+        "stores",
+        "has_more",
+        "next_cursor",
+    }
 )
 _RESULT_KEYS: Final = ("results", "facets", "stores", "output", "outputs", "result")
 _BESIDE_TEXT: Final = ("context", "summary", "ocr_text", "transcription", "metadata")
+_MOST_NOTE: Final = 1_000
 _MOST_SCORE: Final = 1e9
 _NO_OUTPUT: Final = "[No output]"
 _NOTHING: Final = "Nothing was found."
@@ -128,7 +141,9 @@ def hosted_result(body: Mapping[str, Any], hidden: Callable[[str], bool] | None 
     if kind == "web_search_call":
         return _joined(_web_entries(found))
     if isinstance(body.get("results"), list):
-        return _joined(_chunk_entries(found, hidden or _shown, named=chunks or kind in BESIDE))
+        text = _joined(_chunk_entries(found, hidden or _shown, named=chunks or kind in BESIDE))
+        note = body.get("note")
+        return f"{text}\n\nNote: {note[:_MOST_NOTE]}" if isinstance(note, str) and note else text
     told_fields = {name: body[name] for name in _RESULT_KEYS if body.get(name) is not None}
     for name in ("rankable_fields", "has_more", "next_cursor"):
         if body.get(name):

@@ -269,8 +269,8 @@ class DocumentStores:
         await self._store().remove_store_file(scope, row.id, found.file_id)
         return {"id": found.file_id, "deleted": True, "object": "store.file"}
 
-    async def search(self, scope: Scope, body: SearchRequest) -> list[dict[str, Any]]:
-        """The best chunks of some stores.
+    async def search(self, scope: Scope, body: SearchRequest) -> tuple[list[dict[str, Any]], str]:
+        """The best chunks of some stores, and what was not done, as `Found.note` says.
 
         Raises:
             NotFoundError: there is no such store in this scope.
@@ -287,7 +287,7 @@ class DocumentStores:
             filters=trees(body.filters, body.file_ids),
             ranking=Ranking(threshold=threshold, rerank=options is None or options.rerank is not False),
         )
-        return [_scored(chunk) for chunk in found.chunks]
+        return [_scored(chunk) for chunk in found.chunks], found.note
 
     async def grep(self, scope: Scope, body: GrepRequest) -> list[dict[str, Any]]:
         """The chunks that match a pattern; raises what `search` does, and InvalidRequestError for the pattern."""

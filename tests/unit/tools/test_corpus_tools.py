@@ -10,6 +10,8 @@ import pytest
 
 from antiphon.corpus.library import Facet
 from antiphon.errors import APIError, InvalidRequestError
+from antiphon.prompt.hosted import hosted_call, hosted_result
+from antiphon.protocol.hosted import project
 from antiphon.protocol.request import decode_create_response
 from antiphon.store.base import Scope
 from antiphon.tools.base import HostedCall, HostedTool, Outcome, Session
@@ -46,6 +48,27 @@ async def call(tool: HostedTool, here: Session, characters: int = 100_000, **arg
     body = {**item, **outcome.fields}
     here.evidence.append(body)
     return body
+
+
+@pytest.mark.requirement("corpus-tools:note")
+async def test_what_a_search_did_without_is_told_in_its_item() -> None:
+    library = FakeLibrary([chunk(0, "Turn left.")])
+    entry = {"vector_store_ids": ["vs_guide"]}
+    tools, here = await opened(
+        library,
+        {"type": "file_search", **entry},
+        {"type": "file_search", **entry},
+        {"type": "search_corpus", "store_identifiers": ["guide"]},
+    )
+    for tool in tools:
+        assert "note" not in await call(tool, here, queries=["q"])
+    here.evidence.clear()
+    library.note = "Only words were searched for."
+    for tool in tools:
+        body = await call(tool, here, queries=["q"])
+        assert (body["note"], project(body)["note"]) == (library.note, library.note)
+        assert hosted_result(body).endswith("Turn left.\n\nNote: Only words were searched for.")
+        assert json.loads(hosted_call(body).arguments) == {"queries": ["q"]}
 
 
 @pytest.mark.requirement("corpus-tools:file-search", "corpus-tools:citations")

@@ -15,6 +15,7 @@ __all__ = [
     "corpus_result",
     "file_result",
     "match_result",
+    "noted",
     "reference",
     "results_of",
     "seen_chunks",
@@ -60,6 +61,12 @@ def corpus_result(found: FoundChunk, text: str | None = None) -> dict[str, Any]:
     if found.attributes:
         result["metadata"] = dict(found.attributes)
     return result
+
+
+def noted(*notes: str) -> dict[str, Any]:
+    """What searches did without, as a field of the item that is there only where it says something."""
+    told = " ".join(dict.fromkeys(note for note in notes if note))
+    return {"note": told} if told else {}
 
 
 def match_result(match: Match) -> dict[str, Any]:

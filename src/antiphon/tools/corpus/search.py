@@ -16,6 +16,7 @@ from antiphon.tools.corpus.results import (
     clipped,
     corpus_result,
     match_result,
+    noted,
     reference,
     seen_chunks,
 )
@@ -102,7 +103,7 @@ class SearchCorpus(_Finding):
             without=frozenset(seen_chunks(session.own)),
         )
         results = clipped([corpus_result(each) for each in found.chunks], call.characters, EACH)
-        return Outcome({"status": "completed", "results": results})
+        return Outcome({"status": "completed", "results": results, **noted(found.note)})
 
     def again(self, result: dict[str, Any]) -> dict[str, Any]:
         """Nothing: another search of the same turn has given it."""
@@ -188,7 +189,7 @@ class FilterChunks(_Finding):
             descending=arguments.get("direction") != "asc",
         )
         results = clipped([corpus_result(each) for each in found.chunks], call.characters, EACH)
-        fields: dict[str, Any] = {"status": "completed", "results": results}
+        fields: dict[str, Any] = {"status": "completed", "results": results, **noted(found.note)}
         if applied is False:
             fields["rank_by_applied"] = False
         return Outcome(fields)
