@@ -130,6 +130,11 @@ OUTBOUND: tuple[Requirement, ...] = (
         "issue 3, Background",
         "No proxy, credential or cookie but the caller's own goes into a request.",
     ),
+    R(
+        "outbound:ways",
+        "issue 6, Must show 6",
+        "Images, files, MCP servers over both transports, pages and webhooks: no way asks what may not be asked.",
+    ),
     R("outbound:bounded", "faults B2 17", "Time and size of an answer are bounded, lookups included."),
     R("outbound:errors", "faults B3 17", "What goes wrong is one error without URL, address or secret."),
     R(

@@ -148,12 +148,20 @@ def _location(method: str, answer: OutboundResponse, redirects: int) -> str | No
 
 
 def _next_hop(target: Target, location: str, headers: Mapping[str, str]) -> tuple[Target, Mapping[str, str]]:
-    check_letters(location)
-    try:
-        joined = str(target.url.join(URL(location)))
-    except ValueError:
-        raise OutboundRefusedError("The redirect is malformed.") from None
-    onward = parse_target(joined)
+    onward = parse_target(_absolute(target, location))
     if target.url.scheme == "https" and onward.url.scheme == "http":
         raise OutboundRefusedError("A redirect from https to http is not followed.")
     return onward, headers if onward.same_origin(target) else {}
+
+
+def _absolute(target: Target, location: str) -> str:
+    """Where a redirect leads; what names a host stays as it is written, to be held to the rules of a first URL."""
+    check_letters(location)
+    if location.startswith("//"):
+        return f"{target.url.scheme}:{location}"
+    if ":" in location[: min((at for at in map(location.find, "/?#") if at >= 0), default=len(location))]:
+        return location
+    try:
+        return str(target.url.join(URL(location)))
+    except ValueError:
+        raise OutboundRefusedError("The redirect is malformed.") from None

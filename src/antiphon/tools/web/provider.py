@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from itertools import chain, zip_longest
 from typing import Any, Final, cast
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
 
-from antiphon.errors import APIError, InvalidRequestError
+from antiphon.errors import APIError, InvalidRequestError, OutboundRefusedError
 from antiphon.outbound.client import Lookup
+from antiphon.outbound.target import parse_target
 from antiphon.protocol.json import field_error
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.tools import FunctionTool
@@ -67,8 +67,8 @@ class _Asked(Struct, frozen=True):
         if not self.domains:
             return True
         try:
-            host = (urlsplit(url).hostname or "").rstrip(".")
-        except ValueError:
+            host = parse_target(url).host.rstrip(".")
+        except OutboundRefusedError:
             return False
         return any(host == domain or host.endswith(f".{domain}") for domain in self.domains)
 
