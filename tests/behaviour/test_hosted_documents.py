@@ -183,3 +183,12 @@ async def test_b18_a_later_turn_has_what_was_found_and_cites_it_without_a_search
 async def test_b5_a_budget_of_no_call_is_a_400(book: Handbook):
     error = await book.api.refused(400, "x", tools=[tool("grep")], max_tool_calls=0)
     assert (error["param"], error["code"]) == ("max_tool_calls", "integer_below_min_value")
+
+
+@requirement("corpus-tools:file-search", "loop:choice")
+@pytest.mark.parametrize("kind", ["file_search", "search_corpus", "grep", "filter_chunks", "inspect_metadata"])
+async def test_b7_the_least_that_a_forced_call_may_say_is_a_call_that_runs(book: Handbook, kind: str):
+    entry = {"type": kind, "vector_store_ids": [book.store]} if kind == "file_search" else tool(kind)
+    made = await book.api.create("Anything.", tools=[entry], tool_choice={"type": kind})
+    (call,) = made["hosted_tool_calls"] if kind != "file_search" else made["output"][:1]
+    assert (call["type"], call["status"], call.get("error")) == (f"{kind}_call", "completed", None)
