@@ -45,6 +45,11 @@ LOOP: tuple[Requirement, ...] = (
         "Errors, exceptions, malformed arguments and invented names are failed items; the model is told, and goes on.",
     ),
     R(
+        "loop:fault:invented",
+        "hosted-search B3",
+        "A call of an invented name is shown as a failed one of a tool that reads, or of a server by that very name.",
+    ),
+    R(
         "loop:fault:timeout",
         "issue 6, section 1",
         "A run has a time limit of its own, and is given up after it even where the tool would never end.",

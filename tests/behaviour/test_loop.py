@@ -128,6 +128,21 @@ async def test_b3_whatever_goes_wrong_is_a_failed_item_and_the_loop_goes_on(
     assert answer["status"] == "completed"
 
 
+@requirement("loop:fault:invented")
+@pytest.mark.parametrize(
+    ("tools", "shown"),
+    [([OPEN, FILES], ("file_search_call", None)), ([OPEN], ("mcp_call", "made_up"))],
+)
+async def test_an_invented_call_is_shown_as_no_call_of_a_tool_that_was_not_made(
+    api: InProcess, servers: Servers, tools: list[dict[str, Any]], shown: tuple[str, str | None]
+):
+    answer = await api.create('!CALL made_up {"queries":["x"]}\n!THEN\n!ECHO', tools=tools)
+    (item,) = [item for item in answer["output"] if item["type"].endswith("_call")]
+    assert (item["type"], item.get("name"), item["status"]) == (*shown, "failed")
+    assert "There is no tool 'made_up'" in answer["output_text"]
+    assert servers.runs == []
+
+
 @requirement("loop:fault:timeout")
 async def test_a_run_that_takes_too_long_is_given_up(tmp_path: Path):
     corpus = Corpus(seconds=0.05)

@@ -52,7 +52,9 @@ class FakeLibrary(Library):
         without: frozenset[str] = frozenset(),
     ) -> Found:
         self.asked.append(("search", {"queries": queries, "most": most, "filters": filters, "ranking": ranking}))
-        return Found([each for each in self.all if f"{each.file.file_id}:{each.index}" not in without][:most], self.note)
+        return Found(
+            [each for each in self.all if f"{each.file.file_id}:{each.index}" not in without][:most], self.note
+        )
 
     async def grep(
         self,

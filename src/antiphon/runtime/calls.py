@@ -18,6 +18,7 @@ from antiphon.errors import APIError, InternalError, InvalidRequestError
 from antiphon.machine.deltas import HostedEnd, HostedStart, Routed, TokenUsage
 from antiphon.machine.router import MadeCall
 from antiphon.prompt.prompt import Prompt
+from antiphon.protocol.hosted import BESIDE, PRUNE_CONTEXT
 from antiphon.protocol.ids import item_prefix, new_id
 from antiphon.protocol.json import loads, quoted
 from antiphon.protocol.tools import AllowedTools
@@ -43,6 +44,7 @@ CHARACTERS_A_TOKEN: Final = 4
 """The budgets of what runs give to the model, and how a token is counted (hosted-search 3.3)."""
 
 _SEARCHES: Final = frozenset({"file_search_call", "search_corpus_call", "store_search_call"})
+_READS: Final = (BESIDE - {f"{PRUNE_CONTEXT}_call"}) | {"file_search_call", "web_search_call"}
 _LET_GO_SECONDS: Final = 1.0
 _NO_METHOD: Final = -32601
 """What JSON-RPC calls a method that is not there."""
@@ -146,7 +148,7 @@ class Calls:
         request: Mapping[str, Any] | None = None,
     ) -> Called:
         hosted = self.hosted
-        shown = tool or (hosted.tools[0] if request is None and hosted.tools else None)
+        shown = tool or (_stand_in(hosted) if request is None else None)
         kind = "mcp_call" if shown is None else shown.item_type
         approval = None if request is None else str(request.get("id"))
         most = SEARCH_TOKENS if kind in _SEARCHES else CALL_TOKENS
@@ -192,7 +194,7 @@ class Calls:
                 self._observer.fault("a tool could not make the item of a call", error)
                 said = {"type": tool.item_type}
         else:
-            # Only servers of MCP can be without any tool.
+            # Of a server of MCP that has no such tool, or had it: the call stands under the name that it was made by.
             label = (request or {}).get("server_label") or self.hosted.server
             name = call.name if request is None else request.get("name")
             said = {
@@ -352,6 +354,15 @@ def _said(call_id: str, item_id: str, name: str, text: str, characters: int, app
             arguments = None
     given = cast("dict[str, Any]", arguments) if isinstance(arguments, dict) else None
     return HostedCall(call_id, item_id, name, text, given, characters, approval)
+
+
+def _stand_in(hosted: HostedTools) -> HostedTool | None:
+    """The tool as whose call an invented one is shown: one that only reads, then any but those of MCP servers.
+
+    An item of theirs would say that a tool was called which was not; None where there are no others.
+    """
+    others = [tool for tool in hosted.tools if tool.item_type != "mcp_call"]
+    return next((tool for tool in others if tool.item_type in _READS), others[0] if others else None)
 
 
 def _unknown(hosted: HostedTools, name: str) -> str:
