@@ -431,7 +431,7 @@ async def test_the_files_that_are_kept_in_memory_are_bounded():
     for number in range(4):
         await shelved.make(f"vs-{number}")
         await shelved.put(f"f-{number}", "x", of={"text": "x" * 1_000}, into=f"vs-{number}")
-    shelves = Shelves(shelved.store, most_bytes=12_000)
+    shelves = Shelves(shelved.store, most_bytes=14_000)
     rows = await shelved.stores("vs-0", "vs-1", "vs-2", "vs-3")
     for row in rows:
         assert len((await shelves.of(OURS, row)).files) == 1
@@ -440,3 +440,9 @@ async def test_the_files_that_are_kept_in_memory_are_bounded():
     first, second = await asyncio.gather(shelves.of(OURS, rows[0]), shelves.of(OURS, rows[0]))
     assert first is second
     assert await shelves.of(OURS, rows[0]) is first
+    # Whoever makes stores, looks into them and removes them again, leaves nothing for ever.
+    for number in range(30):
+        await shelved.make(f"vs-empty-{number}")
+        (row,) = await shelved.stores(f"vs-empty-{number}")
+        assert not (await shelves.of(OURS, row)).files
+    assert len(kept) <= 14

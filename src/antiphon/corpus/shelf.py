@@ -51,9 +51,11 @@ class Shelf(Struct, frozen=True, eq=False):
 
     @property
     def nbytes(self) -> int:
-        """About how much memory they take."""
-        return sum(
-            _FILE + _ATTRIBUTES * len(file.row.attributes) + len(file.row.detail) for file in self.files.values()
+        """About how much memory they take; one without files takes some too."""
+        return (
+            _FILE
+            + len(self.store.detail)
+            + sum(_FILE + _ATTRIBUTES * len(file.row.attributes) + len(file.row.detail) for file in self.files.values())
         )
 
     def holding(self, wanted: Filter | None) -> frozenset[str] | None:
@@ -89,6 +91,7 @@ class Shelves:
         self._most_bytes = most_bytes
         self._kept: OrderedDict[tuple[str, str], Shelf] = OrderedDict()
         self._sizes: dict[tuple[str, str], int] = {}
+        self._bytes = 0
         self._reading: dict[tuple[str, str, int], asyncio.Task[Shelf]] = {}
 
     async def of(self, scope: Scope, row: StoredVectorStore) -> Shelf:
@@ -127,11 +130,12 @@ class Shelves:
         before = self._kept.get(key)
         if before is None or before.store.version <= row.version:
             self._kept[key] = shelf
+            self._bytes += shelf.nbytes - self._sizes.get(key, 0)
             self._sizes[key] = shelf.nbytes
             self._kept.move_to_end(key)
-        while len(self._kept) > 1 and sum(self._sizes.values()) > self._most_bytes:
+        while len(self._kept) > 1 and self._bytes > self._most_bytes:
             gone, _ = self._kept.popitem(last=False)
-            del self._sizes[gone]
+            self._bytes -= self._sizes.pop(gone)
         return shelf
 
 

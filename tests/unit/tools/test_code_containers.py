@@ -310,6 +310,31 @@ async def test_a_container_expires_after_its_minutes_without_use() -> None:
 
 
 @pytest.mark.requirement("containers:bounds")
+async def test_containers_that_are_made_at_once_have_no_more_room_than_one_after_the_other() -> None:
+    reading = asyncio.Event()
+
+    class File:
+        filename = "a"
+        data = bytes(1000)
+
+    async def read(scope: Scope, file_id: str, most: int) -> File:
+        await reading.wait()
+        return File()
+
+    kept = Containers(Settings(sandbox_disk=1000, max_containers=100), read)
+    asked = CreateContainer("one", file_ids=["file-1"])
+    making = [asyncio.create_task(kept.create(MINE, asked)) for _ in range(12)]
+    await asyncio.sleep(0)
+    reading.set()
+    made = await asyncio.gather(*making, return_exceptions=True)
+    refused = [error for error in made if isinstance(error, InvalidRequestError)]
+    assert {error.code for error in refused} == {"container_full"}
+    assert sum(container.size for container in kept.list(MINE)) == 8 * 1000
+    assert len(refused) == 4
+    await kept.close()
+
+
+@pytest.mark.requirement("containers:bounds")
 async def test_containers_and_their_files_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     kept = containers(clock, max_containers=2, sandbox_disk=1000)

@@ -73,6 +73,7 @@ class Containers:
         self._read_file = read_file
         self._clock = clock
         self._of: dict[str, dict[str, Container]] = {}
+        self._making: set[Container] = set()
         self._running = Running(settings, self.sandboxes, self._all)
         self._sweeper: asyncio.Task[None] | None = None
         self._ensuring: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -263,35 +264,45 @@ class Containers:
         memory = min(memory_bytes(memory_limit, "memory_limit"), self._settings.sandbox_memory)
         identity = more.pop("container_id", None) or new_id("cntr")
         made = Container(identity, scope.tenant, name, int(now), now, memory=memory, **more)
-        for file_id in file_ids:
-            await self.add_uploaded(scope, made, file_id)
-        await self._make_room(scope)
-        self._of.setdefault(scope.tenant, {})[made.id] = made
+        # Several that are made at once have no more room for their files than one after the other.
+        self._making.add(made)
+        try:
+            for file_id in file_ids:
+                await self.add_uploaded(scope, made, file_id)
+            await self._make_room(scope)
+            self._of.setdefault(scope.tenant, {})[made.id] = made
+        finally:
+            self._making.discard(made)
         if self._sweeper is None:
             self._sweeper = asyncio.create_task(self._sweep_for_ever())
         return made
 
     async def _make_room(self, scope: Scope) -> None:
         """Have room for one more container: one that a response made by itself goes, if it is not in use."""
-        own = [container for container in self.list(scope) if container.expired_at is None]
-        of_all = [container for container in self._all() if container.expired_at is None]
-        crowded = own if len(own) >= self._settings.max_containers else of_all if len(of_all) >= _MOST_OF_ALL else []
-        if not crowded:
-            return
-        idle = [container for container in crowded if container.auto and not container.waiting]
-        if not idle:
-            raise InvalidRequestError(
-                f"There are {len(own)} containers already, which is the most that this server keeps. Delete some.",
-                code="container_limit_reached",
-            )
-        oldest = min(idle, key=lambda container: container.last_active_at)
-        self._expire(oldest)
-        await self._running.end(oldest)
+        while True:
+            own = [container for container in self.list(scope) if container.expired_at is None]
+            of_all = [container for container in self._all() if container.expired_at is None]
+            most = self._settings.max_containers
+            crowded = own if len(own) >= most else of_all if len(of_all) >= _MOST_OF_ALL else []
+            if not crowded:
+                return
+            idle = [container for container in crowded if container.auto and not container.waiting]
+            if not idle:
+                raise InvalidRequestError(
+                    f"There are {len(own)} containers already, which is the most that this server keeps. Delete some.",
+                    code="container_limit_reached",
+                )
+            oldest = min(idle, key=lambda container: container.last_active_at)
+            self._expire(oldest)
+            # Meanwhile another may have taken its place.
+            await self._running.end(oldest)
 
     def _check_room(self, container: Container, path: str, size: int) -> None:
         before = container.by_path(path)
         disk = self._settings.sandbox_disk
-        room = room_for_files(container, self._all(), disk) + (before.content.size if before is not None else 0)
+        room = room_for_files(container, [*self._all(), *self._making], disk) + (
+            before.content.size if before is not None else 0
+        )
         if size > MOST_FILE_BYTES:
             raise InvalidRequestError(
                 f"The file has {size} bytes; in a container it may have {MOST_FILE_BYTES}.", code="file_too_large"
