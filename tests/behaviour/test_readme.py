@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from support.fronted import scripted_model
 
 README = Path(__file__).parents[2] / "README.md"
 ADDRESS = "http://127.0.0.1:8080/v1"
@@ -68,6 +71,30 @@ def test_the_tools_snippet_runs_with_and_without_a_call(scripted_server: str) ->
     question = '"What is the weather in Oslo?"'
     assert question in code
     assert run(code.replace(question, call), "python", scripted_server) == "FINAL: 18 degrees and dry in Oslo\n"
+
+
+def test_the_background_snippet_waits_for_the_end(scripted_server: str) -> None:
+    printed = run(block("python", "background=True"), "python", scripted_server)
+    assert printed == "completed Hello from scripted.\n"
+
+
+def test_the_command_brings_documents_in_and_the_snippet_searches_them(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "keys.md").write_text("# Keys\n\nA revoked key is refused within two seconds.\n")
+    (command,) = [line for line in block("", "corpus add").splitlines() if "corpus" in line]
+    program, *arguments = shlex.split(command)
+    assert program == ".venv/bin/antiphon"
+    here = Path(sys.executable).parent / "antiphon"
+    question = '"How fast is a revoked key refused?"'
+    code = block("python", "file_search")
+    assert question in code
+    asked = json.dumps('!CALL file_search {"queries": ["revoked key"]}\n!THEN\n!TEXT Within two seconds.')
+    with scripted_model(["--store", "memory", "--document-embedding", "none"]) as server:
+        added = [str(here), *arguments, "--server", server.base_url]
+        done = subprocess.run(added, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        printed = run(code.replace(question, asked), "python", server.base_url)
+    assert printed == "keys.md 1.0\nWithin two seconds.\n"
 
 
 def test_the_shell_snippets_get_an_answer_and_a_stream(scripted_server: str) -> None:
