@@ -95,5 +95,10 @@ SEARCH: tuple[Requirement, ...] = (
         "operations C2",
         "`doctor` says what documents are searched by, and what is missing for it.",
     ),
+    R(
+        "search:metrics",
+        "operations C2",
+        "`/metrics` counts files that are read and searches, by how they ended, with their seconds.",
+    ),
     R("search:facets", "hosted-search 3.1", "Attributes are told with their values and counts, at most 64 with 32."),
 )

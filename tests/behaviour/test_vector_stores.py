@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from support.inprocess import InProcess, inprocess_app
 
 requirement = pytest.mark.requirement
 
+METRICS = "http://127.0.0.1/metrics"
 GUIDE = "# Guide\n\n## Doors\n\nThe red door opens with a silver key.\n\n## Windows\n\nWindows are washed on Mondays.\n"
 TIDES = "# Tides\n\nHigh water comes twice a day, and the moon pulls it.\n"
 
@@ -198,6 +200,30 @@ async def test_a_cancelled_batch_ingests_no_more(api: InProcess) -> None:
         cancelled = (await api.client.post(f"{path}/{batch['id']}/cancel")).json()
         assert (cancelled["status"], cancelled["file_counts"]["cancelled"]) == ("cancelled", 1)
     assert (await api.client.get(f"/vector_stores/{store}/files/{file}")).json()["status"] == "cancelled"
+
+
+@requirement("search:metrics")
+async def test_files_and_searches_are_counted(api: InProcess) -> None:
+    store, _ = await filled_store(api, GUIDE, TIDES)
+    broken = await uploaded(api, "%PDF-1.4 and nothing more", "broken.pdf")
+    await api.client.post(f"/vector_stores/{store}/files", json={"file_id": broken})
+    await ingested(api, store)
+    await api.client.post(f"/vector_stores/{store}/search", json={"query": "key"})
+    words = {"query": "key", "ranking_options": {"hybrid_search": {"embedding_weight": 0, "text_weight": 1}}}
+    await api.client.post(f"/vector_stores/{store}/search", json=words)
+    async with asyncio.timeout(20):
+        # A file is counted once its worker is done with it, a moment after its status is known.
+        while "antiphon:ingestion_files_running 0.0" not in (told := (await api.client.get(METRICS)).text):
+            await asyncio.sleep(0.001)
+    for line in (
+        'antiphon:ingestion_files_total{outcome="completed"} 2.0',
+        'antiphon:ingestion_files_total{outcome="failed"} 1.0',
+        "antiphon:ingestion_file_seconds_count 3.0",
+        'antiphon:document_searches_total{outcome="partial"} 1.0',
+        'antiphon:document_searches_total{outcome="whole"} 1.0',
+        "antiphon:document_search_seconds_count 2.0",
+    ):
+        assert line in told, told
 
 
 @requirement("vector-stores:search")

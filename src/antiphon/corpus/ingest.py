@@ -69,8 +69,8 @@ class Ingester:
         self._pauses = pauses
         self._impatient = -math.inf
 
-    async def run(self, ingestion: Ingestion) -> None:
-        """Ingest a file, unless its claim is taken away meanwhile.
+    async def run(self, ingestion: Ingestion) -> str:
+        """Ingest a file; how it ended: completed, failed, or lost where its claim was taken away meanwhile.
 
         Raises:
             UnavailableError: the store cannot be used now; the claim stays.
@@ -85,7 +85,9 @@ class Ingester:
         except EngineError:
             # What it said may name the server's own addresses.
             error = (_SERVER, "The embedding model failed. Add the file again once it works.")
-        await self._store.finish_ingestion(ingestion, error)
+        if not await self._store.finish_ingestion(ingestion, error):
+            return "lost"
+        return "completed" if error is None else "failed"
 
     async def _ingest(self, ingestion: Ingestion) -> tuple[str, str] | None:
         if ingestion.attempts > MOST_ATTEMPTS:

@@ -45,7 +45,8 @@ class Librarian(Library):
     """The library over one store.
 
     `embedder` makes the vectors of questions, and must be the one that makes those of documents; None for none.
-    `on_fault` is told what a search did without, and why.
+    `on_fault` is told what a search did without, and why; `on_search` how each ended (whole, partial where something
+    was done without, or failed) and after how many seconds.
     """
 
     def __init__(
@@ -56,12 +57,14 @@ class Librarian(Library):
         reranker: Reranker | None = None,
         clock: Callable[[], float] = time.time,
         on_fault: OnFault | None = None,
+        on_search: Callable[[str, float], None] = lambda _outcome, _seconds: None,
     ) -> None:
         self._store = store
         self._shelves = Shelves(store)
         self._vectors = VectorSearch(store, settings.max_vector_bytes)
         self._searching = Searching(store, self._vectors, embedder, reranker, on_fault)
         self._clock = clock
+        self._on_search = on_search
         self._used: OrderedDict[tuple[str, str], float] = OrderedDict()
 
     async def close(self) -> None:
@@ -99,7 +102,13 @@ class Librarian(Library):
             raise _invalid("ranking_options", "one of the weights is more than 0")
         shelves = await self._opened(scope, stores)
         files = await _holding(shelves, filters)
-        return await self._searching.run(scope, Search(shelves, files, questions, most, ranking, without))
+        began, outcome = time.monotonic(), "failed"
+        try:
+            found = await self._searching.run(scope, Search(shelves, files, questions, most, ranking, without))
+            outcome = "partial" if found.note else "whole"
+        finally:
+            self._on_search(outcome, time.monotonic() - began)
+        return found
 
     async def grep(
         self,

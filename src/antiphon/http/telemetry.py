@@ -44,6 +44,11 @@ _WHOLE = "antiphon:e2e_request_latency_seconds"
 _COMMIT = "antiphon:store_commit_seconds"
 _TOOLS = "antiphon:tool_runs"
 _TOOL_TIME = "antiphon:tool_run_seconds"
+_INGESTING = "antiphon:ingestion_files_running"
+_INGESTED = "antiphon:ingestion_files"
+_INGESTION_TIME = "antiphon:ingestion_file_seconds"
+_SEARCHES = "antiphon:document_searches"
+_SEARCH_TIME = "antiphon:document_search_seconds"
 _HTTP = "http_requests"
 _HTTP_TIME = "http_request_duration_seconds"
 
@@ -156,6 +161,11 @@ class Telemetry(Observer):
         self._webhooks = counter("webhook_attempts", "Attempts to deliver webhooks, by how they ended.", ["outcome"])
         meters.counter(_TOOLS, "Runs of hosted tools, by how they ended.", ["tool", "status"])
         meters.histogram(_TOOL_TIME, "Runs of hosted tools.", ["tool"])
+        meters.gauge(_INGESTING, "Files being read into vector stores.", [])
+        meters.counter(_INGESTED, "Files that were read into vector stores, by how that ended.", ["outcome"])
+        meters.histogram(_INGESTION_TIME, "Reading of a file into a vector store.", [])
+        meters.counter(_SEARCHES, "Searches in documents, by how they ended.", ["outcome"])
+        meters.histogram(_SEARCH_TIME, "Searches in documents.", [])
         meters.counter(_HTTP, "HTTP requests.", ["handler", "method", "status"])
         meters.histogram(_HTTP_TIME, "HTTP requests, to the end of the answer.", ["handler", "method"])
 
@@ -231,6 +241,20 @@ class Telemetry(Observer):
         """Count a run of a hosted tool, and how long it took."""
         self._meters.meter(_TOOLS, kind, status).value += 1
         self._meters.times(_TOOL_TIME, kind).observe(seconds)
+
+    def ingesting(self, running: int) -> None:
+        """Show how many files are being read into vector stores."""
+        self._meters.meter(_INGESTING).value = running
+
+    def file_ingested(self, outcome: str, seconds: float) -> None:
+        """Count a file that was read into a vector store, and how long it took."""
+        self._meters.meter(_INGESTED, outcome).value += 1
+        self._meters.times(_INGESTION_TIME).observe(seconds)
+
+    def searched(self, outcome: str, seconds: float) -> None:
+        """Count a search in documents, and how long it took."""
+        self._meters.meter(_SEARCHES, outcome).value += 1
+        self._meters.times(_SEARCH_TIME).observe(seconds)
 
     def fault(self, message: str, error: BaseException) -> None:
         """Log a fault with its traceback, which no client sees.

@@ -28,7 +28,14 @@ class Corpora:
         self.embedder = document_embedder(settings, registry) if store is not None else None
         self._reranker = reranker(settings, registry) if store is not None else None
         self._librarian = (
-            Librarian(store, self.embedder, settings, self._reranker, on_fault=observer.fault)
+            Librarian(
+                store,
+                self.embedder,
+                settings,
+                self._reranker,
+                on_fault=observer.fault,
+                on_search=observer.searched,
+            )
             if store is not None
             else None
         )

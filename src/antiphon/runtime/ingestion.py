@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final
@@ -101,24 +102,31 @@ class IngestionWorkers:
                 return
             task = asyncio.create_task(self._ingest(ingestion))
             self._running.add(task)
+            self._observer.ingesting(len(self._running))
             task.add_done_callback(partial(self._ended, ingestion))
 
     def _ended(self, ingestion: Ingestion, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
+        self._observer.ingesting(len(self._running))
         if task.cancelled():
             # Perhaps before it had begun.
             self._left.append(ingestion)
         self._rung.set()
 
     async def _ingest(self, ingestion: Ingestion) -> None:
+        began = time.monotonic()
         try:
-            await self._ingester.run(ingestion)
+            outcome = await self._ingester.run(ingestion)
         except (UnavailableError, OSError) as error:
             self._observer.fault("a file could not be ingested now", error)
             self._left.append(ingestion)
+            outcome = None
         except Exception as error:  # noqa: BLE001 - one file must not keep the others back, nor be tried for ever
             self._observer.fault("a file could not be ingested", error)
             await self._fail(ingestion)
+            outcome = "failed"
+        if outcome is not None:
+            self._observer.file_ingested(outcome, time.monotonic() - began)
 
     async def _fail(self, ingestion: Ingestion) -> None:
         message = "The server failed while it read this file. Its log says why; convert the file to text."

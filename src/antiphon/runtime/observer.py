@@ -34,5 +34,14 @@ class Observer:
     def tool_ended(self, kind: str, status: str, seconds: float) -> None:
         """A run of a hosted tool ended after so long; `kind` is the type of its item, `status` completed or failed."""
 
+    def ingesting(self, running: int) -> None:
+        """So many files are read into vector stores."""
+
+    def file_ingested(self, outcome: str, seconds: float) -> None:
+        """A file was read into a vector store in so long: completed, failed, or lost where its claim was taken away."""
+
+    def searched(self, outcome: str, seconds: float) -> None:
+        """A search in documents took so long: whole, partial where something was done without, or failed."""
+
     def fault(self, message: str, error: BaseException) -> None:
         """A fault of ours that the caller is not shown."""
