@@ -14,7 +14,7 @@ from antiphon.access import is_loopback
 from antiphon.errors import ConfigurationError
 from antiphon.protocol.sse import SSEError, SSEParser
 
-__all__ = ["LOOK_SECONDS", "Connection", "ServerError", "UnreachableError"]
+__all__ = ["LOOK_SECONDS", "Connection", "ServerError", "UnreachableError", "server_url"]
 
 
 LOOK_SECONDS = 5.0
@@ -34,18 +34,26 @@ class ServerError(Exception):
         self.code = code
 
 
+def server_url(base_url: str) -> httpx2.URL:
+    """The URL of a server up to its `/v1`, which may be left out.
+
+    Raises:
+        ConfigurationError: it is no URL of HTTP.
+    """
+    try:
+        url = httpx2.URL(base_url)
+    except httpx2.InvalidURL as error:
+        raise ConfigurationError(f"'{base_url}' is not a URL: {error}.") from None
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ConfigurationError(f"'{base_url}' is not an http or https URL.")
+    return url.copy_with(path="/v1") if url.path in ("", "/") else url
+
+
 class Connection:
     """Talks to one server; a context manager."""
 
     def __init__(self, base_url: str, api_key: str | None = None) -> None:
-        try:
-            url = httpx2.URL(base_url)
-        except httpx2.InvalidURL as error:
-            raise ConfigurationError(f"'{base_url}' is not a URL: {error}.") from None
-        if url.scheme not in ("http", "https") or not url.host:
-            raise ConfigurationError(f"'{base_url}' is not an http or https URL.")
-        if url.path in ("", "/"):
-            url = url.copy_with(path="/v1")
+        url = server_url(base_url)
         self._client = httpx2.Client(
             base_url=url,
             # As bytes: a key need not be ASCII.

@@ -13,7 +13,7 @@ import msgspec
 
 from antiphon.access import is_loopback
 from antiphon.cli.access import DEFAULT_BASE_URL, check_libraries
-from antiphon.cli.connection import LOOK_SECONDS, ServerError, UnreachableError
+from antiphon.cli.connection import LOOK_SECONDS, ServerError, UnreachableError, server_url
 from antiphon.errors import ConfigurationError
 from antiphon.settings import Settings
 
@@ -138,14 +138,7 @@ async def open_documents(
         ConfigurationError: the local store cannot be used here; the message says what to do.
     """
     base_url = server or DEFAULT_BASE_URL
-    try:
-        url = httpx2.URL(base_url)
-    except httpx2.InvalidURL as error:
-        raise ConfigurationError(f"'{base_url}' is not a URL: {error}.") from None
-    if url.scheme not in ("http", "https") or not url.host:
-        raise ConfigurationError(f"'{base_url}' is not an http or https URL.")
-    if url.path in ("", "/"):
-        url = url.copy_with(path="/v1")
+    url = server_url(base_url)
     # As bytes: a key need not be ASCII.
     headers = {b"Authorization": f"Bearer {api_key}".encode()} if api_key else {}
     timeout = httpx2.Timeout(_SECONDS, connect=LOOK_SECONDS)

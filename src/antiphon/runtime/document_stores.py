@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
 from antiphon.corpus.filters import read_filters
 from antiphon.corpus.library import FoundChunk, Library, Ranking
@@ -29,7 +29,7 @@ from antiphon.protocol.stores import (
     when,
 )
 from antiphon.runtime.rules import persistence_off
-from antiphon.runtime.vector_stores import DAY, corpus_limits
+from antiphon.runtime.vector_stores import DAY, StoreDetail, corpus_limits, store_detail
 from antiphon.settings import Settings
 from antiphon.store.base import Scope, Store
 from antiphon.store.corpora import (
@@ -47,15 +47,6 @@ _FILES_A_READ = 200
 _CHUNKS_A_READ = 200
 _MOST_LOOKED_AT = 10_000
 """Files that one listing with a filter looks at."""
-
-
-class _Detail(Struct, omit_defaults=True):
-    description: str | None = None
-    metadata: dict[str, Any] = {}
-    config: dict[str, Any] | None = None
-
-
-_detail = msgspec.json.Decoder(_Detail)
 
 
 class DocumentStores:
@@ -90,7 +81,7 @@ class DocumentStores:
         if await store.find_vector_store_named(scope, name) is not None:
             raise ConflictError(f"There is a store named '{quoted(name)}' already.", param="name")
         days = None if body.expires_after is None else body.expires_after.days
-        detail = _Detail(body.description, body.metadata or {}, body.config)
+        detail = StoreDetail(body.description, body.metadata or {}, body.config)
         await store.create_vector_store(
             scope, StoredVectorStore(identity, name, now, now, days, encode(detail)), self._limits
         )
@@ -148,7 +139,7 @@ class DocumentStores:
         name = body.name or row.name
         if name != row.name and await store.find_vector_store_named(scope, name) is not None:
             raise ConflictError(f"There is a store named '{quoted(name)}' already.", param="name")
-        detail = _detail.decode(row.detail)
+        detail = store_detail.decode(row.detail)
         if body.description is not UNSET:
             detail.description = body.description
         if body.metadata is not UNSET:
@@ -401,7 +392,7 @@ def _no_file(identifier: str) -> NotFoundError:
 
 
 def _shown(row: StoredVectorStore) -> dict[str, Any]:
-    detail = _detail.decode(row.detail)
+    detail = store_detail.decode(row.detail)
     counts: dict[str, int] = msgspec.structs.asdict(row.files)
     days = row.expires_after_days
     return {

@@ -45,14 +45,14 @@ from antiphon.store.corpora import (
 )
 from antiphon.tools.corpus.entries import ranking_of
 
-__all__ = ["VectorStores", "corpus_limits", "vector_store_not_found"]
+__all__ = ["StoreDetail", "VectorStores", "corpus_limits", "store_detail", "vector_store_not_found"]
 
 DAY = 86_400
 _CHUNKS_A_READ = 200
 _UNDER_WAY = ("pending", "in_progress")
 
 
-class _Detail(Struct, omit_defaults=True):
+class StoreDetail(Struct, omit_defaults=True):
     """What a row keeps of a vector store beside what is looked for."""
 
     description: str | None = None
@@ -60,7 +60,8 @@ class _Detail(Struct, omit_defaults=True):
     config: dict[str, Any] | None = None
 
 
-_detail = msgspec.json.Decoder(_Detail)
+store_detail = msgspec.json.Decoder(StoreDetail)
+"""Reads it."""
 
 
 class VectorStores:
@@ -89,7 +90,7 @@ class VectorStores:
         """
         store = self._store()
         now = int(self._clock())
-        detail = _Detail(body.description, check_metadata(body.metadata))
+        detail = StoreDetail(body.description, check_metadata(body.metadata))
         days = body.expires_after.days if body.expires_after is not None else None
         row = StoredVectorStore(new_listed_id("vs"), body.name or "", now, now, days, encode(detail))
         await store.create_vector_store(scope, row, self._limits)
@@ -130,7 +131,7 @@ class VectorStores:
             NotFoundError: there is none by that id in this scope.
         """
         row = await self._find(scope, vector_store_id)
-        detail = _detail.decode(row.detail)
+        detail = store_detail.decode(row.detail)
         if body.description is not UNSET:
             detail.description = body.description
         if body.metadata is not UNSET:
@@ -390,7 +391,7 @@ def _counts(files: FileCounts) -> VectorStoreCounts:
 
 
 def _shown(row: StoredVectorStore) -> VectorStore:
-    detail = _detail.decode(row.detail)
+    detail = store_detail.decode(row.detail)
     counts = _counts(row.files)
     days = row.expires_after_days
     return VectorStore(
