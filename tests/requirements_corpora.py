@@ -131,4 +131,37 @@ CORPUS_STORE: tuple[Requirement, ...] = (
         "issue 6, section 3",
         "Chunks and vectors are read in pages, in the order of their places.",
     ),
+    R(
+        "corpus-store:pgvector",
+        "issue 6, section 3",
+        "Where PostgreSQL has pgvector, vectors are searched in the database: the same chunks with the same scores, and "
+        "the server keeps no vectors.",
+    ),
+    R(
+        "corpus-store:pgvector:changes",
+        "issue 6, section 3",
+        "What is removed, or ingested again, is found there no more by any server, and its copy goes with it.",
+    ),
+    R(
+        "corpus-store:pgvector:tenants",
+        "faults B3",
+        "A search by vectors in the database finds nothing of another vector store or another tenant.",
+    ),
+    R(
+        "corpus-store:pgvector:comes-and-goes",
+        "issue 6, section 3",
+        "The extension may be missing, come later, be dropped, or not be allowed: then vectors are compared in the "
+        "server.",
+    ),
+    R(
+        "corpus-store:pgvector:sealed",
+        "issue 3, Encryption at rest",
+        "A sealed store never has its vectors searched in the database.",
+    ),
+    R(
+        "corpus-store:pgvector:graph",
+        "issue 6, section 3",
+        "A large vector store is copied, and gets a graph (HNSW), in the background; a search held to some files compares "
+        "all of theirs.",
+    ),
 )

@@ -1,8 +1,9 @@
 """Search by vectors in the chunks of vector stores: exact in memory, or by a graph where a store is large.
 
-What is in memory is read from the store page by page, follows the store's version by what has changed, and is bounded
-in bytes: what was used least recently goes. A vector store that alone is larger than the bound, or whose graph is still
-being made, is read page by page for each search.
+Where the store can search vectors itself, it does, and nothing is kept of them here. Else they are read from the store
+page by page. What is in memory follows the store's version by what has changed, and is bounded in bytes: what was used
+least recently goes. A vector store that alone is larger than the bound, or whose graph is still being made, is read
+page by page for each search.
 """
 
 from __future__ import annotations
@@ -102,6 +103,11 @@ class VectorSearch:
         queries = queries_of(vectors)
         if files is not None and not files:
             return Nearest([[] for _ in vectors])
+        near = await self._store.search_vectors(scope, shelf.store.id, vectors, most, files)
+        if near is not None:
+            self._let_go((scope.tenant, shelf.store.id, width))
+            hits = [[VectorHit(hit.score, hit.file_id, hit.index) for hit in each] for each in near.hits]
+            return Nearest(hits, max(0, shelf.chunks - near.count))
         if self._needed(shelf, width) > self._most_bytes:
             return await self._streamed(scope, shelf, queries, most, files)
         kept = self._entry((scope.tenant, shelf.store.id, width))
@@ -133,11 +139,16 @@ class VectorSearch:
         for key in list(self._kept):
             if self.kept_bytes <= self._most_bytes:
                 return
-            each = self._kept[key]
-            if each is not used and not each.lock.locked():
-                del self._kept[key]
-                if each.building is not None:
-                    each.building.cancel()
+            if self._kept[key] is not used:
+                self._let_go(key)
+
+    def _let_go(self, key: Key) -> None:
+        """Keep an index no longer, unless it is being read."""
+        each = self._kept.get(key)
+        if each is not None and not each.lock.locked():
+            del self._kept[key]
+            if each.building is not None:
+                each.building.cancel()
 
     async def _follow(self, scope: Scope, shelf: Shelf, kept: _Kept) -> None:
         """Bring an index to the version of the files; one that grew too large for blocks is left as it is."""

@@ -25,6 +25,7 @@ __all__ = [
     "CorpusStore",
     "FileCounts",
     "Ingestion",
+    "NearVectors",
     "NewChunk",
     "NewStoreFile",
     "Place",
@@ -205,11 +206,21 @@ class ChunkVector(Struct, frozen=True):
 
 
 class TextHit(Struct, frozen=True):
-    """A chunk that a text search found; a higher score is a better one."""
+    """A chunk that a search found; a higher score is a better one."""
 
     file_id: str
     index: int
     score: float
+
+
+class NearVectors(Struct, frozen=True):
+    """For each question the chunks whose vectors are nearest, best first, with the product of the two as score.
+
+    `count` says how many chunks of the vector store have a vector of the questions' length.
+    """
+
+    hits: Sequence[Sequence[TextHit]]
+    count: int
 
 
 class CorpusStore(ABC):
@@ -332,6 +343,21 @@ class CorpusStore(ABC):
         self, scope: Scope, vector_store_id: str, after: Place | None, most: int, files: Collection[str] | None = None
     ) -> Sequence[ChunkVector]:
         """The vectors of chunks that have one, in the order of their places, those beyond a place; of these files."""
+
+    async def search_vectors(
+        self,
+        scope: Scope,
+        vector_store_id: str,
+        vectors: Sequence[bytes],
+        most: int,
+        files: Collection[str] | None = None,
+    ) -> NearVectors | None:
+        """For each vector of a question, all of one length, the nearest chunks; of these files where given.
+
+        None where vectors are not searched in the store, or cannot be now: then they are read and compared elsewhere.
+        """
+        del scope, vector_store_id, vectors, most, files
+        return None
 
     @abstractmethod
     async def find_chunks(self, scope: Scope, vector_store_id: str, places: Sequence[Place]) -> Sequence[StoredChunk]:

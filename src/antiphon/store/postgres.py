@@ -86,6 +86,7 @@ class PostgresStore(
         """Finish what is under way and close all connections."""
         if self._opened is None:
             return
+        await self._end_points()
         await self._write_uses(self._uses, "set_used")
         await self._write_uses(self._conversation_uses, "set_conversations_used")
         opened, self._opened = self._opened, None

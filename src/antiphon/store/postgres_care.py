@@ -127,7 +127,8 @@ async def vacuum_database(url: str) -> SpaceReport:
     async with _connected(url) as connection:
         await _existing(connection, url)
         before = await _size(connection)
-        for (table,) in await connection.fetch("SELECT tablename FROM pg_tables WHERE tablename = ANY ($1)", TABLES):
+        kept = [*TABLES, *POINT_TABLES]
+        for (table,) in await connection.fetch("SELECT tablename FROM pg_tables WHERE tablename = ANY ($1)", kept):
             await connection.execute(f'VACUUM (ANALYZE) "{table}"')
         return SpaceReport(before, await _size(connection))
 
@@ -160,6 +161,9 @@ TABLES = [
     "webhook_deliveries",
 ]
 """The tables of the store, but for that of its schema's version."""
+
+POINT_TABLES = ["corpus_pointed", "corpus_points"]
+"""The tables that are there only where vectors are searched in the database."""
 
 
 async def _size(connection: Connection) -> int:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from antiphon.store.postgres_chunks import PostgresChunks
 from antiphon.store.postgres_core import Key, storable
 from antiphon.store.postgres_database import Connection, execute, fetch
 from antiphon.store.postgres_limits import PostgresLimits
+from antiphon.store.postgres_points import PostgresPoints
 from antiphon.store.refusals import response_in_progress
 from antiphon.store.rows import Scope
 
@@ -18,7 +18,7 @@ _RECORDS = 1000
 _MOST_HELD_BACK = 10_000
 
 
-class PostgresRemoval(PostgresLimits, PostgresChunks):
+class PostgresRemoval(PostgresLimits, PostgresPoints):
     """Deletes responses, chains and tenants, and sweeps."""
 
     async def delete_response(self, scope: Scope, response_id: str) -> bool:

@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 
+from antiphon.corpus.shelf import Shelves
+from antiphon.corpus.vectors import VectorSearch
 from antiphon.store import postgres_chunks
 from support.corpora import ROOM, chunk, claimed, fill, new_file, new_store, upload
 from support.postgres import Cluster, Server
@@ -95,3 +97,23 @@ async def test_ranks_are_those_of_bm25_and_counts_follow_what_is_removed(
     assert await store.delete_vector_store(OURS, "vs-1")
     for table in ("vector_stores", "store_files", "corpus_chunks", "corpus_words", "corpus_vectors", "corpus_terms"):
         assert postgres.execute(f"SELECT count(*) FROM {table}", database) == "0", table
+
+
+@requirement("corpus-store:pgvector:comes-and-goes")
+async def test_without_the_extension_vectors_are_compared_elsewhere(
+    server: Server, postgres: Cluster, database: str
+) -> None:
+    if postgres.execute("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'"):
+        pytest.skip("this PostgreSQL has pgvector; tests/pgvector says what it does")
+    store = await server()
+    await store.create_vector_store(OURS, new_store(), ROOM)
+    await fill(store, "file-1", "a red house", "the blue sea")
+    asked = chunk(0, "", vector=(0.0, 1.0)).vector
+    assert await store.search_vectors(OURS, "vs-1", [asked], 5) is None
+    assert postgres.execute("SELECT count(*) FROM pg_tables WHERE tablename LIKE 'corpus_point%'", database) == "0"
+    row = await store.find_vector_store(OURS, "vs-1")
+    assert row is not None
+    search = VectorSearch(store, 2**20)
+    near = await search.search(OURS, await Shelves(store).of(OURS, row), [asked], 5)
+    assert [(hit.file_id, hit.index, hit.score) for hit in near.hits[0]] == [("file-1", 0, 1.0), ("file-1", 1, 1.0)]
+    assert search.kept_bytes > 0
