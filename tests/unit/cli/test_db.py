@@ -47,7 +47,7 @@ def path(tmp_path: Path) -> Path:
 def test_the_status_is_told_to_people_and_to_programs(path: Path) -> None:
     result = run("status", "--store", str(path))
     assert result.exit_code == 0
-    lines = dict(line.split(None, 1) for line in result.stdout.splitlines())
+    lines = {name: rest.strip() for name, _, rest in (line.partition("  ") for line in result.stdout.splitlines())}
     assert lines == {
         "location": str(path),
         "schema": str(NEWEST),
@@ -56,6 +56,7 @@ def test_the_status_is_told_to_people_and_to_programs(path: Path) -> None:
         "items": "4",
         "conversations": "0",
         "files": "1, of 2.5 MB",
+        "vector stores": "0, of 0 chunks",
         "servers": "none",
     }
     told = json.loads(run("status", "--json", "--store", str(path)).stdout)
