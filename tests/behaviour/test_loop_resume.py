@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from typing import Any
 
-import msgspec
 import pytest
 
 from antiphon.runtime import keeper, runner
@@ -14,8 +12,9 @@ from antiphon.settings import Settings
 from antiphon.store.base import RunningResponse
 from antiphon.store.memory import MemoryStore
 from support.fake_tools import Corpus, Servers
-from support.inprocess import InProcess, sse_events
-from support.unsteady import OURS, Call, Faults, Gate, UnsteadyStore, ended, frames_of, served
+from support.inprocess import InProcess
+from support.resuming import Stalls, replay, told
+from support.unsteady import OURS, Faults, Gate, UnsteadyStore, ended, frames_of, served
 
 requirement = pytest.mark.requirement
 
@@ -56,26 +55,7 @@ CHANGES = "\n".join(
 )
 MIXED = "\n".join(["!CALL weather {}", CHANGE, '!CALL search_corpus {"queries":["one"]}'])
 APPROVAL = "\n".join(['!CALL look {"queries":["one"]}', CHANGE])
-_IDS = re.compile(
-    rb'"(?:id|item_id|call_id|approval_request_id|previous_response_id)":"[a-z]+_[0-9a-f]{44}"|"(?:created_at|completed_at)":\d+'
-)
 _INTERRUPTED = b"The server was restarted while the tool ran"
-
-
-class Stalls:
-    """Lets so many writes through, and holds those after them back until it is opened."""
-
-    def __init__(self, writes: int) -> None:
-        self.left = writes
-        self.stalled = asyncio.Event()
-        self.opened = asyncio.Event()
-
-    async def __call__(self, call: Call) -> Any:
-        if self.left <= 0:
-            self.stalled.set()
-            await self.opened.wait()
-        self.left -= 1
-        return await call()
 
 
 class Server:
@@ -91,23 +71,6 @@ class Server:
     @property
     def runs(self) -> list[str]:
         return self.corpus.runs + self.servers.runs
-
-
-def told(events: list[dict[str, Any]]) -> list[bytes]:
-    """The events without ids and times; deltas of one part as one, since they may be cut anew."""
-    plain: list[dict[str, Any]] = []
-    for event in events:
-        event = msgspec.json.decode(_IDS.sub(b'"x":0', msgspec.json.encode(event)))
-        event.pop("sequence_number")
-        if plain and "delta" in event and plain[-1]["type"] == event["type"]:
-            plain[-1]["delta"] += event["delta"]
-        else:
-            plain.append(event)
-    return [msgspec.json.encode(event) for event in plain]
-
-
-async def replay(api: InProcess, name: str) -> list[dict[str, Any]]:
-    return sse_events((await api.client.get(f"/responses/{name}?stream=true")).content)
 
 
 async def whole(text: Any, fields: dict[str, Any]) -> tuple[list[dict[str, Any]], int]:

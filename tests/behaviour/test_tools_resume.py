@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from typing import Any
 
-import msgspec
 import pytest
 
 from antiphon.runtime import runner
 from antiphon.settings import Settings
 from antiphon.store.base import RunningResponse
 from antiphon.store.memory import MemoryStore
-from support.inprocess import InProcess, sse_events
-from support.unsteady import OURS, Call, UnsteadyStore, ended, frames_of, served
+from support.resuming import Stalls, replay, told
+from support.unsteady import OURS, UnsteadyStore, ended, frames_of, served
 
 requirement = pytest.mark.requirement
 
@@ -56,40 +54,6 @@ CLIENTS = "\n".join(
         '!CALL tool_search {"query":"mail"}',
     ]
 )
-_IDS = re.compile(rb'"(?:id|item_id|call_id)":"[a-z]+_[0-9a-f]{44}"|"(?:created_at|completed_at)":\d+')
-
-
-class Stalls:
-    """Lets so many batches through, and holds the next one back until it is opened."""
-
-    def __init__(self, batches: int) -> None:
-        self.left = batches
-        self.stalled = asyncio.Event()
-        self.opened = asyncio.Event()
-
-    async def __call__(self, call: Call) -> Any:
-        if self.left <= 0:
-            self.stalled.set()
-            await self.opened.wait()
-        self.left -= 1
-        return await call()
-
-
-def told(events: list[dict[str, Any]]) -> list[bytes]:
-    """The events without ids and times; deltas of one part as one, since they may be cut anew."""
-    plain: list[dict[str, Any]] = []
-    for event in events:
-        event = msgspec.json.decode(_IDS.sub(b'"x":0', msgspec.json.encode(event)))
-        event.pop("sequence_number")
-        if plain and "delta" in event and plain[-1]["type"] == event["type"]:
-            plain[-1]["delta"] += event["delta"]
-        else:
-            plain.append(event)
-    return [msgspec.json.encode(event) for event in plain]
-
-
-async def replay(api: InProcess, name: str) -> list[dict[str, Any]]:
-    return sse_events((await api.client.get(f"/responses/{name}?stream=true")).content)
 
 
 async def whole(text: str, **fields: Any) -> tuple[list[dict[str, Any]], int]:

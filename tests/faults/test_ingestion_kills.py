@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,17 +10,13 @@ import pytest
 
 from support.embeddings_stub import embeddings_stub
 from support.ingesting import Documents, arguments_of
-from support.postgres import cluster, missing
+from support.postgres import cluster
 from support.server import running_server
 
 
 @pytest.fixture
 def database() -> Iterator[str]:
     """The address of an empty database."""
-    if missing() is not None:
-        if os.environ.get("ANTIPHON_REQUIRE_POSTGRES") == "1":
-            pytest.fail(missing() or "")
-        pytest.skip(missing() or "")
     shared = cluster()
     name = shared.create_database(empty=True)
     yield shared.url(name)

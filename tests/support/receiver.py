@@ -6,8 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
-__all__ = ["Received", "Receiver", "receiver", "reply"]
+import pytest
+
+__all__ = ["Received", "Receiver", "addresses_dialled", "receiver", "reply"]
 
 PATIENCE = 60.0
 
@@ -95,3 +98,16 @@ async def receiver(host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[Rece
         found.release.set()
         server.close()
         await server.wait_closed()
+
+
+def addresses_dialled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Every address that a socket of the loop was connected to."""
+    found: list[Any] = []
+    connect = asyncio.SelectorEventLoop.sock_connect
+
+    async def spy(self: asyncio.SelectorEventLoop, sock: Any, address: Any) -> None:
+        found.append(address)
+        await connect(self, sock, address)
+
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_connect", spy)
+    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from ipaddress import ip_address
 from typing import Any
@@ -13,21 +12,12 @@ from antiphon.errors import ConfigurationError, OutboundError, OutboundRefusedEr
 from antiphon.outbound.addresses import AddressPolicy, is_public
 from antiphon.outbound.client import OutboundClient
 from support.denied import DENIED_NAMES, DENIED_URLS, Names
-from support.receiver import Receiver, receiver
+from support.receiver import Receiver, addresses_dialled, receiver
 
 
 @pytest.fixture
 def dialled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Every address that a socket of the loop was connected to."""
-    found: list[Any] = []
-    connect = asyncio.SelectorEventLoop.sock_connect
-
-    async def spy(self: asyncio.SelectorEventLoop, sock: Any, address: Any) -> None:
-        found.append(address)
-        await connect(self, sock, address)
-
-    monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_connect", spy)
-    return found
+    return addresses_dialled(monkeypatch)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,7 +12,7 @@ from antiphon.tools.mcp.provider import McpProvider
 from support.denied import DENIED_NAMES, DENIED_URLS, Names
 from support.mcp_stub import Request, answer, mcp_stub
 from support.mcp_use import entry, use
-from support.receiver import Receiver, receiver
+from support.receiver import Receiver, addresses_dialled, receiver
 
 requirement = pytest.mark.requirement
 
@@ -22,16 +21,7 @@ pytest.importorskip("mcp")
 
 @pytest.fixture
 def dialled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Every address that a socket of the loop was connected to."""
-    found: list[Any] = []
-    connect = asyncio.SelectorEventLoop.sock_connect
-
-    async def spy(self: asyncio.SelectorEventLoop, sock: Any, address: Any) -> None:
-        found.append(address)
-        await connect(self, sock, address)
-
-    monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_connect", spy)
-    return found
+    return addresses_dialled(monkeypatch)
 
 
 @pytest.fixture
