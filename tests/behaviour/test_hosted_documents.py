@@ -192,3 +192,14 @@ async def test_b7_the_least_that_a_forced_call_may_say_is_a_call_that_runs(book:
     made = await book.api.create("Anything.", tools=[entry], tool_choice={"type": kind})
     (call,) = made["hosted_tool_calls"] if kind != "file_search" else made["output"][:1]
     assert (call["type"], call["status"], call.get("error")) == (f"{kind}_call", "completed", None)
+
+
+@requirement("loop:budget", "corpus-tools:arguments")
+async def test_b3_b5_errors_of_corpus_calls_have_one_of_three_codes(book: Handbook):
+    calls = [f'!CALL grep {{"pattern":"key{number}"}}' for number in range(9)]
+    asked = "\n".join([*calls, "!THEN", "!CALL grep not json", '!CALL grep {"pattern":"("}', "!THEN", "!TEXT Done."])
+    made = await book.api.create(asked, tools=[tool("grep")])
+    ran = made["hosted_tool_calls"]
+    assert [call["status"] for call in ran] == ["completed"] * 8 + ["failed"] * 3
+    assert {call["error"]["code"] for call in ran[8:]} <= {"permission_denied", "invalid_arguments", "server_error"}
+    assert made["output_text"] == "Done."
