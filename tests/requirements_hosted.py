@@ -137,6 +137,16 @@ HOSTED: tuple[Requirement, ...] = (
         "The driver reads hosted items and calls beside the output the same streamed and whole.",
     ),
     R(
+        "hosted:folder",
+        "issue 6, must show 3",
+        "A folder that the command line brought in is searched, and citations name the chunk that the results have.",
+    ),
+    R(
+        "hosted:folder:real",
+        "issue 6, must show 3",
+        "The default model, whose search is forced, gets a call, results and an answer of the right shape.",
+    ),
+    R(
         "hosted:libraries",
         "client-contract 4.3",
         "Agents SDK, pydantic-ai and LangChain take hosted items, whole and streamed.",

@@ -47,6 +47,9 @@ OURS = {
     "ResponseWsError": {"code", "message", "param"},
     "ResponseCustomToolCall": {"status"},
     "LocalShellCallOutput": {"call_id"},
+    # Where words alone were searched.
+    "ResponseFileSearchToolCall": {"note"},
+    "Result": {"vector_store_id"},
     "ResponseCodeInterpreterToolCall": {"error"},
     "ResponseFunctionShellToolCall": {"error"},
     "ChatCompletionMessage": {"reasoning_content", "reasoning"},
