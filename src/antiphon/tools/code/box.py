@@ -20,7 +20,7 @@ import msgspec
 from antiphon.tools.code.cgroups import Group
 from antiphon.tools.code.sandbox import Box, BoxEndedError, Cell, Listed, Ran
 
-__all__ = ["PipedBox", "Pipes", "open_pipes"]
+__all__ = ["PipedBox", "Pipes", "abandon", "open_pipes"]
 
 Pipes = tuple[asyncio.StreamReader, asyncio.ReadTransport, asyncio.StreamWriter]
 """What a process says, the transport that brings it, and what it is told."""
@@ -202,8 +202,25 @@ async def open_pipes(process: subprocess.Popen[bytes]) -> Pipes:
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=_LINE)
     read_pipe, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), process.stdout)
-    transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, process.stdin)
+    try:
+        transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, process.stdin)
+    except BaseException:
+        read_pipe.close()
+        raise
     return reader, read_pipe, asyncio.StreamWriter(transport, protocol, None, loop)
+
+
+async def abandon(process: subprocess.Popen[bytes], group: Group | None) -> None:
+    """Kill a process that is no box yet, and wait until nothing of it is left, for a while."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        await asyncio.to_thread(process.wait, _REAP_SECONDS)
+    if group is not None:
+        group.remove()
 
 
 def _listed(files: list[tuple[str, int, str]]) -> list[Listed]:

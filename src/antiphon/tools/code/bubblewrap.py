@@ -23,7 +23,7 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from antiphon.tools.code.box import PipedBox, open_pipes
+from antiphon.tools.code.box import PipedBox, abandon, open_pipes
 from antiphon.tools.code.cgroups import Group, Groups
 from antiphon.tools.code.sandbox import MOST_OUTPUT, WORK_FOLDER, Backend, Box, BoxEndedError, BoxLimits, NoSandboxError
 from antiphon.tools.code.seccomp import seccomp_program
@@ -105,13 +105,15 @@ class Bubblewrap(Backend):
         try:
             box = PipedBox(process, await open_pipes(process), group)
         except BaseException:
-            process.kill()
+            await abandon(process, group)
             raise
         try:
             rlimits = _rlimits(limits, bounded=group is not None)
             await box.begin({"rlimits": rlimits, "most_output": MOST_OUTPUT, "nice": _NICE}, _START_SECONDS, b"\n")
         except BaseException:
+            # Also where whoever asked has gone: nobody else knows of it, to wait for its end.
             box.kill("It did not start.")
+            await box.close()
             raise
         return box
 

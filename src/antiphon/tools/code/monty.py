@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 from antiphon.child_process import bare_environment
-from antiphon.tools.code.box import PipedBox, open_pipes
+from antiphon.tools.code.box import PipedBox, abandon, open_pipes
 from antiphon.tools.code.sandbox import MOST_OUTPUT, Backend, Box, BoxEndedError, BoxLimits, NoSandboxError
 
 __all__ = ["MontySandbox", "find_monty"]
@@ -55,13 +55,15 @@ class MontySandbox(Backend):
         try:
             box = PipedBox(process, await open_pipes(process), None)
         except BaseException:
-            process.kill()
+            await abandon(process, None)
             raise
         bounds = {"memory": min(limits.memory, _MEMORY), "seconds": limits.seconds, "most_output": MOST_OUTPUT}
         try:
             await box.begin(bounds, _START_SECONDS)
         except BaseException:
+            # Also where whoever asked has gone: nobody else knows of it, to wait for its end.
             box.kill("It did not start.")
+            await box.close()
             raise
         return box
 
