@@ -26,7 +26,7 @@ test: setup
 # Tests with many answers of real and random models, family by family (about 15 minutes).
 heavy: setup
 	ANTIPHON_HEAVY=1 $(BIN)/python -m pytest tests/unit/engines tests/behaviour/test_dialect_chains.py \
-		tests/clients/test_real_documents.py tests/clients/test_real_forced.py tests/clients/test_real_libraries.py \
+		tests/clients/test_real_forced.py tests/clients/test_real_libraries.py \
 		tests/clients/test_real_upstream.py tests/clients/test_real_folder.py \
 		tests/unit/prompt/test_dialect_splits.py tests/unit/test_bench_real.py \
 		tests/faults/test_driver_cuts.py tests/faults/test_driver_killed.py \

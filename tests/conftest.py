@@ -20,7 +20,6 @@ from support.server import RunningServer, running_server
 # Many answers of real and random models, family by family: `make heavy` runs them, the gate does not.
 HEAVY = [
     "behaviour/test_dialect_chains.py",
-    "clients/test_real_documents.py",
     "clients/test_real_forced.py",
     "faults/test_driver_killed.py",
     "faults/test_loop_kills.py",
