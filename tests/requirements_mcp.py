@@ -159,8 +159,7 @@ MCP: tuple[Requirement, ...] = (
     R(
         "computer:returned",
         "issue 6, section 7",
-        "A call of the `computer` tool goes back to the client.",
-        deferred="the tool is passed to upstreams that have it; models that run here are not told of it",
+        "A call of `computer` or `computer_use_preview` goes to the client, whose screenshot the model sees.",
     ),
     R(
         "mcp:lazy",

@@ -25,7 +25,7 @@ CROSS_FIELD: list[tuple[dict[str, Any], str, str]] = [
     ({"tool_choice": "required"}, "tool_choice", "invalid_tool_choice"),
     ({"tool_choice": {"type": "function", "name": "f"}}, "tool_choice.name", "invalid_tool_choice"),
     (
-        {"tool_choice": {"type": "computer"}, "tools": [{"type": "computer"}]},
+        {"tool_choice": {"type": "brand_new"}, "tools": [{"type": "brand_new"}]},
         "tool_choice.type",
         "invalid_tool_choice",
     ),

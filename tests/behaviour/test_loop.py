@@ -455,7 +455,7 @@ async def test_what_a_run_may_give_is_bounded_by_the_context_and_shared_by_the_c
 
 @requirement("loop:unowned")
 async def test_types_that_nobody_runs_are_accepted_and_not_offered(api: InProcess):
-    tools = [{"type": "web_search"}, {"type": "image_generation"}, {"type": "computer"}, {"type": "code_interpreter"}]
+    tools = [{"type": "web_search"}, {"type": "image_generation"}, {"type": "code_interpreter"}]
     answer = await api.create("!ECHO", tools=tools)
     assert answer["status"] == "completed"
     assert answer["tools"] == tools

@@ -53,7 +53,7 @@ _DELTAS = (
     e.ApplyPatchDiffDelta,
 )
 _CALL_KINDS = {"shell_call": SHELL, "apply_patch_call": PATCH}
-_CALLS = (*_CALL_KINDS, "local_shell_call", "tool_search_call")
+_CALLS = (*_CALL_KINDS, "local_shell_call", "computer_call", "tool_search_call")
 
 
 class _RawItemEvent(Struct):

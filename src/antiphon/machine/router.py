@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from antiphon.errors import EngineError
 from antiphon.machine.arguments import ArgumentReader, MalformedError, Piece, StringStart, Value
+from antiphon.machine.computer import computer_actions
 from antiphon.machine.deltas import (
     CallItemDelta,
     CommandStart,
@@ -30,11 +31,22 @@ from antiphon.machine.deltas import (
     ToolCallStart,
 )
 
-__all__ = ["APPLY_PATCH", "HOSTED", "LOCAL_SHELL", "SHELL", "TOOL_SEARCH", "CallRouter", "MadeCall", "Target"]
+__all__ = [
+    "APPLY_PATCH",
+    "COMPUTER_CALL",
+    "HOSTED",
+    "LOCAL_SHELL",
+    "SHELL",
+    "TOOL_SEARCH",
+    "CallRouter",
+    "MadeCall",
+    "Target",
+]
 
 SHELL: Final = "shell_call"
 APPLY_PATCH: Final = "apply_patch_call"
 LOCAL_SHELL: Final = "local_shell_call"
+COMPUTER_CALL: Final = "computer_call"
 TOOL_SEARCH: Final = "tool_search_call"
 HOSTED: Final = "hosted"
 """What calls become that the server answers itself: they are held, and nothing is told of them in the turn."""
@@ -174,6 +186,8 @@ class _Whole(_Reader):
         given = cast("dict[str, Any]", arguments)
         if self._target.item == TOOL_SEARCH:
             body: dict[str, Any] = {"execution": self._target.execution, "arguments": given}
+        elif self._target.item == COMPUTER_CALL:
+            body = {**computer_actions(self._target.name, given), "pending_safety_checks": []}
         else:
             body = {"action": _exec(given)}
         return [CallItemDelta({"type": self._target.item, **body})]

@@ -42,6 +42,8 @@ def untouched(
     for part in parts:
         system.extend(part.system)
         told = [*map(_told_output, part.messages)] if part.media - _IMAGES else part.messages
+        if hosted and part.media:
+            told = [message for message in told if message.role != "user" or not message.items]
         if part.hosted and not hosted:
             told = [message for message in told if message.said]
         elif part.hosted:

@@ -20,7 +20,7 @@ __all__ = ["after_first_turn", "resolve_choice"]
 _KINDS: Final = ("function", "custom")
 _UNFORCED: Final = "get_chunks"
 """It needs what another call has found, so that it cannot be the first (B7)."""
-_OWN_KINDS: Final = ("shell", "apply_patch", "local_shell", "tool_search")
+_OWN_KINDS: Final = ("shell", "apply_patch", "local_shell", "computer", "computer_use_preview", "tool_search")
 
 
 def resolve_choice(

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from antiphon.errors import InvalidRequestError
 from antiphon.machine.router import APPLY_PATCH, TOOL_SEARCH
 from antiphon.prompt.additions import NO_CHANGE, Configuration, read_leniently
-from antiphon.prompt.clienttools import client_call, client_output
+from antiphon.prompt.clienttools import client_call, client_output, screenshot
 from antiphon.prompt.growing import grown
 from antiphon.prompt.hosted import chunk_ids, denied, elsewhere, hosted_call, hosted_result, is_ours, round_of
 from antiphon.prompt.names import flat_name
@@ -290,10 +290,12 @@ class MessageBuilder:
                 call_id = self._searches.pop(0) if self._searches else ""
             self._output(call_id, told_tools(body.get("tools") or ()))
         elif item.type.endswith("_output"):
-            output: Any = body.get("output")
-            if isinstance(output, dict) and output.get("type") == "computer_screenshot":  # pyright: ignore[reportUnknownMemberType]
-                self._media.add("image")
-            self._output(call_id, client_output(item.type, body), () if item.type in OWN_OUTPUTS else (item,))
+            seen = screenshot(item.type, body)
+            text = client_output(item.type, body) if seen is None else IMAGE_NOTE
+            self._output(call_id, text, () if item.type in OWN_OUTPUTS else (item,))
+            if seen is not None:
+                # An upstream that takes the item sees the image in it.
+                self._messages.append(ChatMessage("user", self._rendered([seen]), items=(item,)))
         elif item.type.endswith("_call") and not cut_call(item):
             self._substance = True
             if item.type == TOOL_SEARCH and body.get("call_id") is None:

@@ -47,8 +47,9 @@ class ChatMessage(Struct, frozen=True):
     `content` is text, or a sequence of chat-completions parts where a message holds media. `reasoning` is the
     thinking of an assistant turn (M14). `tool_call_id` ties a tool message to its call, and `name` is the name of the
     tool that was called, which some dialects show. `items` are all that an assistant turn was made of, or the output of
-    a tool that an upstream declared, where no chat message says all of it. `body` is the hosted item that a tool
-    message tells of, where parts of it can be pruned, or where it says what is.
+    a tool that an upstream declared, where no chat message says all of it; a user message with such an output shows the
+    image in it. `body` is the hosted item that a tool message tells of, where parts of it can be pruned, or where it
+    says what is.
     """
 
     role: str

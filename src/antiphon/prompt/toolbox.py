@@ -185,11 +185,12 @@ def toolbox(
     may_search: bool = True,
     hosted: Sequence[HostedFunction] = (),
     here: Collection[str] = (),
+    computer: bool = False,
 ) -> Toolbox:
     """The toolbox of a request's tools and of those that its history added; `may_search` False leaves searches out.
 
     `hosted` are the functions that the server runs, and `here` the types of tools that it does, whether it has a
-    function of them or not.
+    function of them or not. `computer` says that the model can use one of the client's.
 
     A tool that is declared again replaces what it was. Tools with `defer_loading` wait for a search, where there is one
     that can find them; what was found comes after what was always there.
@@ -209,17 +210,16 @@ def toolbox(
         loaded = index >= len(tools) and added[index - len(tools)].loaded
         if isinstance(tool, dict) and tool.get("type") == "tool_search":
             searches.append(tool)
-        for entry in _entries(tool):
+        for entry in _entries(tool, computer=computer):
             identity = (entry.namespace, entry.target.name, entry.target.item or "")
             if loaded:
                 found[identity] = None
             gathered[identity] = entry
     for function in hosted:
         # After those of the client, whose names they give way to.
-        target = Target(function.tool.name, item=HOSTED)
-        gathered["", function.tool.name, f"{function.type}:{function.server}"] = Entry(
-            function.tool, target, hosted=function
-        )
+        name = function.tool.name
+        entry = Entry(function.tool, Target(name, item=HOSTED), hosted=function)
+        gathered["", name, f"{function.type}:{function.server}"] = entry
     if len(gathered) > MAX_TOOLS:
         raise InvalidRequestError(
             f"Invalid 'tools': at most {MAX_TOOLS} tools are expected, but with those of namespaces and of the "
@@ -260,14 +260,14 @@ def origin_key(server: str, name: str) -> str:
     return f"{server}\0{name}" if server else name
 
 
-def _entries(tool: Tool) -> list[Entry]:
+def _entries(tool: Tool, *, computer: bool) -> list[Entry]:
     if not isinstance(tool, dict):
         return [_entry(tool, "", "")]
     kind = tool.get("type")
     if kind == "namespace":
         name, description = str(tool["name"]), str(tool.get("description") or "")
         return [_entry(inner, name, description) for inner in inner_tools(tool)]
-    shown = client_tool(tool)
+    shown = client_tool(tool, computer=computer)
     return [] if shown is None else [Entry(shown, Target(shown.name, item=CLIENT_TOOLS[shown.name]))]
 
 

@@ -151,13 +151,15 @@ class _Kept:
 class _Asked(Struct):
     """A request whose media are brought in, and the bytes that are left for them.
 
-    `fetched` says that its engine brings the images itself that a URL names.
+    `fetched` says that its engine brings the images itself that a URL names, and `native` that it is given outputs of
+    tools as they are.
     """
 
     scope: Scope
     items: Sequence[Item]
     left: int
     fetched: bool
+    native: bool
 
     def take(self, size: int) -> None:
         """Count bytes that were brought in.
@@ -198,12 +200,19 @@ class Media:
         await self._client.close()
 
     async def resolve(
-        self, scope: Scope, parts: Sequence[Conversation], items: Sequence[Item], *, fetched: bool = False
+        self,
+        scope: Scope,
+        parts: Sequence[Conversation],
+        items: Sequence[Item],
+        *,
+        fetched: bool = False,
+        native: bool = False,
     ) -> list[Conversation]:
         """The parts of a history with data in the place of URLs and files; `items` are those of the request.
 
         Images that are `fetched` by who is given them stay URLs, unless the operator has named places beside the public
-        internet: those are for this server to reach.
+        internet: those are for this server to reach. Where outputs of tools are `native`, what they show is left as it
+        is.
 
         Raises:
             InvalidRequestError: one of the media cannot be had, is too large, or is not what it says; `param` is its
@@ -223,7 +232,7 @@ class Media:
             )
         try:
             async with asyncio.timeout(TOTAL_SECONDS):
-                asked = _Asked(scope, items, MAX_TOTAL_BYTES, fetched and not self._settings.allow_outbound)
+                asked = _Asked(scope, items, MAX_TOTAL_BYTES, fetched and not self._settings.allow_outbound, native)
                 return [await self._conversation(asked, part) if part.media else part for part in parts]
         except TimeoutError:
             raise InvalidRequestError(
@@ -241,7 +250,7 @@ class Media:
         return replace(part, messages=tuple(messages), open_turn=turn, media=part.media - {"file"})
 
     async def _message(self, asked: _Asked, message: ChatMessage) -> ChatMessage:
-        if isinstance(message.content, str):
+        if isinstance(message.content, str) or (asked.native and message.role == "user" and message.items):
             return message
         found = [await self._placed(asked, part) for part in message.content]
         if all(part["type"] == "text" for part in found):

@@ -196,7 +196,8 @@ class Planner:
             check_substance(parts, request.instructions)
         check_media(request, parts, engine.capabilities)
         if engine.capabilities.inline_media:
-            parts = await self.media.resolve(scope, parts, request.items, fetched=engine.capabilities.fetches)
+            able = engine.capabilities
+            parts = await self.media.resolve(scope, parts, request.items, fetched=able.fetches, native=able.hosted)
         _, settings = additions(parts)
         request = configured(request, settings)
         return Reading(request, model, engine, own, new, parts, before, past.items, past.title)

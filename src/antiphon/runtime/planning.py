@@ -66,6 +66,8 @@ def build_prompt(
         may_search=may_search,
         hosted=() if hosted is None else hosted.functions,
         here=() if hosted is None else hosted.here,
+        # Whoever uses a computer has to see it; an upstream with such tools knows them by themselves.
+        computer="image" in capabilities.media and not capabilities.hosted,
     )
     wanted = "none" if answer else request.tool_choice if first else after_first_turn(request.tool_choice)
     tools, choice = resolve_choice(box, wanted, hosted=capabilities.hosted)

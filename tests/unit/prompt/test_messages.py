@@ -20,6 +20,9 @@ IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AA==", "deta
 IMAGE_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA==", "detail": "high"}}
 
 
+PREVIEW = "computer_use_preview"
+
+
 def convert(items, previous=EMPTY):
     builder = MessageBuilder(previous)
     builder.add(decode_item(encode(item)) for item in items)
@@ -260,6 +263,26 @@ def test_an_output_of_any_type_is_told_as_the_output_of_a_tool(item, said):
 def test_a_screenshot_counts_as_an_image():
     item = {"type": "computer_call_output", "call_id": "c", "output": {"type": "computer_screenshot", "image_url": "x"}}
     assert convert([item]).media == {"image"}
+
+
+@pytest.mark.requirement("computer:returned")
+def test_a_screenshot_is_shown_to_a_model_and_given_as_it_is_to_an_upstream_that_owns_the_tool():
+    call_of = {"type": "computer_call", "call_id": "c", "status": "completed", "pending_safety_checks": []}
+    given = {
+        "type": "computer_call_output",
+        "call_id": "c",
+        "output": {"type": "computer_screenshot", "image_url": "x"},
+    }
+    for fields, name in (({"actions": [{"type": "wait"}]}, "computer"), ({"action": {"type": "wait"}}, PREVIEW)):
+        part = convert([user("u"), {**call_of, **fields}, given])
+        _, turn, told, seen = assemble([part], None)
+        assert turn.tool_calls == (ToolCall("c", name, encode(fields).decode(), made=True),)
+        assert (told.role, told.content, seen.role) == ("tool", IMAGE_NOTE, "user")
+        assert seen.content == [{"type": "image_url", "image_url": {"url": "x", "detail": "auto"}}]
+        native = assemble([part], None, hosted=True)
+        assert [message.role for message in native] == ["user", "assistant", "tool"]
+        assert [item.type for item in (*native[1].items, *native[2].items)] == ["computer_call", "computer_call_output"]
+    assert [message.role for message in assemble([convert([given])], None, hosted=True)] == ["tool"]
 
 
 @pytest.mark.requirement("prompt:files")

@@ -101,6 +101,15 @@ def test_tools_that_a_client_runs_are_shown_as_functions_and_others_are_left_out
     assert shown(toolbox([{"type": "shell", "environment": {"type": "container_auto"}}])) == []
 
 
+@pytest.mark.requirement("computer:returned")
+def test_a_computer_is_shown_to_models_that_can_use_one_and_left_to_upstreams_that_have_the_tool():
+    kinds = ["computer", "computer_use_preview"]
+    assert shown(toolbox([{"type": kind} for kind in kinds], computer=True)) == kinds
+    box = toolbox([{"type": kind} for kind in kinds])
+    assert shown(box) == []
+    assert [tool["type"] for tool in box.hosted] == kinds
+
+
 @pytest.mark.requirement("tools:search:deferred")
 def test_a_deferred_tool_waits_for_a_search_where_there_is_one():
     later, inner = FunctionTool("mail", defer_loading=True), space("crm", function("get", defer_loading=True))
