@@ -3,7 +3,9 @@
 Quality is measured on the Cranfield collection, of which `--cranfield` names the folder (`cran.all.1400.xml`,
 `cran.qry.xml`, `cranqrel.trec.txt`), and on the questions of our own tests: nDCG@10 and recall@100 of words alone, of
 vectors alone and of both. The embedding model is the catalogue's, in the data directory (`antiphon models pull
-all-minilm-l6-v2`). What is not there is skipped, and said to be. `--chunks` is how many synthetic vectors are searched.
+all-minilm-l6-v2`). What is not there is skipped, and said to be. `--chunks` is how many synthetic vectors are searched;
+with `--postgres`, the address of an empty database, in PostgreSQL instead: compared in this process, and, where it has
+pgvector, in the database, one by one and by a graph. Nothing else is measured then.
 `--reranker` is a model of the data directory or a GGUF file that ranks what was found for our own questions again.
 """
 
@@ -17,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import unescape
@@ -35,7 +38,10 @@ from antiphon.corpus.reranking import Reranker, ServedReranker
 from antiphon.engines.catalog import EMBEDDING_MODEL, locate
 from antiphon.engines.registry import build_registry
 from antiphon.settings import Settings, load_settings
-from antiphon.store.corpora import CorpusLimits, NewChunk
+from antiphon.store import postgres_points
+from antiphon.store.base import Store
+from antiphon.store.corpora import CorpusLimits, CorpusStore, NewChunk
+from antiphon.store.postgres import PostgresStore
 from antiphon.store.rows import StoreLimits
 from antiphon.store.sqlite import SQLiteStore
 from support.corpora import claimed, new_file, new_store, upload
@@ -72,11 +78,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.bench.search", description=__doc__)
     parser.add_argument("--cranfield", type=Path, help="folder of the Cranfield collection")
     parser.add_argument("--chunks", type=int, default=100_000, help="synthetic vectors that are searched; 0 for none")
+    parser.add_argument("--postgres", help="address of an empty PostgreSQL database")
     parser.add_argument("--data-dir", help="where the embedding model is")
     parser.add_argument("--reranker", help="a model that ranks what was found again, by its name or its file")
     arguments = parser.parse_args()
     settings = load_settings({"data_dir": arguments.data_dir} if arguments.data_dir else None)
-    figures = asyncio.run(_measured(settings, arguments.cranfield, arguments.chunks, arguments.reranker))
+    if arguments.postgres is not None:
+        figures = asyncio.run(_large_in_postgres(settings, arguments.chunks, arguments.postgres))
+    else:
+        figures = asyncio.run(_measured(settings, arguments.cranfield, arguments.chunks, arguments.reranker))
     print("\n" + table(figures))
     return 1 if any(figure.met is False for figure in figures) else 0
 
@@ -197,7 +207,7 @@ async def _fill(store: SQLiteStore, embedder: OwnEmbedder, documents: Documents)
             await _put(store, f"file-{name}", [NewChunk(0, heading, text, b"{}", vector)])
 
 
-async def _put(store: SQLiteStore, file_id: str, chunks: Sequence[NewChunk]) -> None:
+async def _put(store: Store, file_id: str, chunks: Sequence[NewChunk]) -> None:
     await upload(store, file_id)
     assert await store.add_store_files(OURS, "vs-1", [new_file(file_id)], ROOM) == []
     ingestion = await claimed(store)
@@ -226,51 +236,104 @@ class _Synthetic(TextEmbedder):
 
 
 async def _large(settings: Settings, chunks: int) -> list[Figure]:
-    """Search in a store with many chunks: synthetic vectors, and words of a made-up language by their frequency."""
-    embedder = _Synthetic()
-    random = np.random.default_rng(3)
-    words = [f"word{number}" for number in range(20_000)]
-    figures: list[Figure] = []
+    """Search in a store with many chunks."""
     with tempfile.TemporaryDirectory() as folder:
         store = SQLiteStore(Path(folder) / "a.db", StoreLimits())
         await store.open()
-        await store.create_vector_store(OURS, new_store(), ROOM)
-        began = time.perf_counter()
-        for start in range(0, chunks, CHUNKS_A_FILE):
-            drawn = np.minimum(random.zipf(1.3, (CHUNKS_A_FILE, 40)), len(words)) - 1
-            rows = embedder.rows(CHUNKS_A_FILE)
-            new = [
-                NewChunk(at, "", " ".join(words[each] for each in drawn[at]), b"{}", rows[at].tobytes())
-                for at in range(CHUNKS_A_FILE)
-            ]
-            await _put(store, f"file-{start // CHUNKS_A_FILE:04}", new)
-        figures.append(_figure(f"{chunks:,} chunks: kept", chunks / (time.perf_counter() - began), "chunks/s"))
-        before = _resident()
-        library = Librarian(store, embedder, settings)
-        rows = await library.stores(OURS, ["vs-1"])
-        start = time.perf_counter()
-        await library.search(OURS, rows, ["word5 word700"], most=10)
-        figures.append(
-            _figure(f"{chunks:,} chunks: first search", time.perf_counter() - start, "s", more=False, digits=2)
-        )
-        for title, ranking in METHODS.items():
-            times: list[float] = []
-            spent: list[float] = []
-            for _ in range(SEARCHES):
-                question = " ".join(words[int(each)] for each in np.exp(random.uniform(*np.log(ASKED), 6)))
-                start, used = time.perf_counter(), time.process_time()
-                await library.search(OURS, rows, [question], most=10, ranking=ranking)
-                times.append(time.perf_counter() - start)
-                spent.append(time.process_time() - used)
-            aim = 150.0 if title == "both" and chunks == 100_000 else None
-            name = f"{chunks:,} chunks: {title}, a search"
-            figures.append(_figure(f"{name}, median", _part(times, 50), "ms", more=False, digits=1))
-            figures.append(_figure(f"{name}, p99", _part(times, 99), "ms", more=False, digits=1, aim=aim))
-            figures.append(_figure(f"{name}, CPU, p99", _part(spent, 99), "ms", more=False, digits=1))
-        figures.append(_figure(f"{chunks:,} chunks: memory more", _resident() - before, "MB", more=False))
-        figures.append(_figure(f"{chunks:,} chunks: memory", _resident(), "MB", more=False))
-        await library.close()
+        figures = [await _many(store, chunks)]
+        figures += await _asked(settings, store, f"{chunks:,} chunks", 150.0 if chunks == 100_000 else None)
         await store.close()
+    return figures
+
+
+async def _large_in_postgres(settings: Settings, chunks: int, url: str) -> list[Figure]:
+    """The same in PostgreSQL: vectors compared here, and in the database, where that can be."""
+    store = PostgresStore(url, StoreLimits())
+    await store.open()
+    figures = [await _many(store, chunks)]
+    if await store.search_vectors(OURS, "vs-1", [bytes(4 * WIDTH)], 1) is None:
+        start = time.perf_counter()
+        copying = getattr(store, "_copying", None)
+        if copying is None:
+            print("Skipped: pgvector, which this database does not have.")
+            figures += await _asked(settings, store, f"{chunks:,} chunks, here", None)
+            await store.close()
+            return figures
+        await copying
+        figures.append(_figure("pgvector: copied", chunks / (time.perf_counter() - start), "chunks/s"))
+    postgres_points.EXACT_MOST = chunks
+    figures += await _asked(settings, store, f"{chunks:,} chunks, pgvector, all compared", None)
+    questions = await _Synthetic().embed([""] * 50)
+    exact = await store.search_vectors(OURS, "vs-1", questions, 50)
+    postgres_points.EXACT_MOST = 0
+    start = time.perf_counter()
+    await store.search_vectors(OURS, "vs-1", questions[:1], 50)
+    making = getattr(store, "_graph_making", None)
+    if making is not None:
+        await making
+        figures.append(_figure("pgvector: the graph", time.perf_counter() - start, "s", more=False))
+    near = await store.search_vectors(OURS, "vs-1", questions, 50)
+    assert exact is not None
+    assert near is not None
+    places = [
+        len({(hit.file_id, hit.index) for hit in one} & {(hit.file_id, hit.index) for hit in other}) / 50
+        for one, other in zip(exact.hits, near.hits, strict=True)
+    ]
+    figures.append(_figure("pgvector: recall@50 of the graph", float(np.mean(places)), "", digits=3))
+    figures += await _asked(settings, store, f"{chunks:,} chunks, pgvector, by a graph", None)
+    store.search_vectors = partial(CorpusStore.search_vectors, store)
+    figures += await _asked(settings, store, f"{chunks:,} chunks, compared here", None)
+    await store.close()
+    return figures
+
+
+WORDS = [f"word{number}" for number in range(20_000)]
+
+
+async def _many(store: Store, chunks: int) -> Figure:
+    """Keep many chunks: synthetic vectors, and words of a made-up language by their frequency."""
+    embedder = _Synthetic()
+    random = np.random.default_rng(3)
+    await store.create_vector_store(OURS, new_store(), ROOM)
+    began = time.perf_counter()
+    for start in range(0, chunks, CHUNKS_A_FILE):
+        drawn = np.minimum(random.zipf(1.3, (CHUNKS_A_FILE, 40)), len(WORDS)) - 1
+        rows = embedder.rows(CHUNKS_A_FILE)
+        new = [
+            NewChunk(at, "", " ".join(WORDS[each] for each in drawn[at]), b"{}", rows[at].tobytes())
+            for at in range(CHUNKS_A_FILE)
+        ]
+        await _put(store, f"file-{start // CHUNKS_A_FILE:04}", new)
+    return _figure(f"{chunks:,} chunks: kept", chunks / (time.perf_counter() - began), "chunks/s")
+
+
+async def _asked(settings: Settings, store: Store, name: str, aim: float | None) -> list[Figure]:
+    """Search for words, for vectors and for both, and what memory that takes in this process."""
+    random = np.random.default_rng(5)
+    figures: list[Figure] = []
+    before = _resident()
+    library = Librarian(store, _Synthetic(), settings)
+    rows = await library.stores(OURS, ["vs-1"])
+    start = time.perf_counter()
+    await library.search(OURS, rows, ["word5 word700"], most=10)
+    figures.append(_figure(f"{name}: first search", time.perf_counter() - start, "s", more=False, digits=2))
+    for title, ranking in METHODS.items():
+        times: list[float] = []
+        spent: list[float] = []
+        for _ in range(SEARCHES):
+            question = " ".join(WORDS[int(each)] for each in np.exp(random.uniform(*np.log(ASKED), 6)))
+            start, used = time.perf_counter(), time.process_time()
+            await library.search(OURS, rows, [question], most=10, ranking=ranking)
+            times.append(time.perf_counter() - start)
+            spent.append(time.process_time() - used)
+        of = f"{name}: {title}, a search"
+        figures.append(_figure(f"{of}, median", _part(times, 50), "ms", more=False, digits=1))
+        bound = aim if title == "both" else None
+        figures.append(_figure(f"{of}, p99", _part(times, 99), "ms", more=False, digits=1, aim=bound))
+        figures.append(_figure(f"{of}, CPU, p99", _part(spent, 99), "ms", more=False, digits=1))
+    figures.append(_figure(f"{name}: memory more", _resident() - before, "MB", more=False))
+    figures.append(_figure(f"{name}: memory", _resident(), "MB", more=False))
+    await library.close()
     return figures
 
 

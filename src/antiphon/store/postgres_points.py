@@ -47,13 +47,14 @@ _WIDEST = 16_000
 """Numbers of a vector that the extension takes."""
 
 _WIDEST_GRAPH = 2_000
-_LEAST_BREADTH, _MOST_BREADTH = 100, 1_000
+_LEAST_BREADTH, _MOST_BREADTH = 200, 1_000
 """Vectors that a walk through a graph keeps in view; the extension takes no more."""
 
 _AGAIN_SECONDS = 60.0
 """For so long it is not tried again what could not be done."""
 
 _MOST_KNOWN = 1_000
+_FAILED = "vectors are not searched in the database (%s)"
 _GRAPH = "corpus_points_near_{store}_{width}"
 _MAKE_GRAPH = (
     "CREATE INDEX CONCURRENTLY {name} ON corpus_points USING hnsw ((point::vector({width})) vector_ip_ops) "
@@ -93,6 +94,7 @@ class PostgresPoints(PostgresChunks):
 
     _points_tried = -math.inf
     _points_there = False
+    _points_reason = ""
     _graph_tried = -math.inf
     _graph_making: asyncio.Task[None] | None = None
     _copying: asyncio.Task[None] | None = None
@@ -153,7 +155,10 @@ class PostgresPoints(PostgresChunks):
     def _points_failed(self, error: pg.PostgresError) -> None:
         self._points_there, self._points_tried = False, time.monotonic()
         self._known_points = None
-        _log.warning("vectors are not searched in the database (%s)", type(error).__name__)
+        reason = type(error).__name__
+        # It is tried again all the time.
+        _log.log(logging.DEBUG if reason == self._points_reason else logging.WARNING, _FAILED, reason)
+        self._points_reason = reason
 
     async def _near(
         self,
@@ -323,7 +328,7 @@ async def _copy_file(connection: Connection, store: int, file: int) -> None:
 async def _walked(connection: Connection, store: int, query: list[float], most: int) -> list[TextHit]:
     """The chunks that the graph has near a question."""
     async with connection.transaction():
-        await _fetch(connection, "walk_with", breadth=str(max(_LEAST_BREADTH, 2 * most)))
+        await _fetch(connection, "walk_with", breadth=str(min(max(_LEAST_BREADTH, 4 * most), _MOST_BREADTH)))
         rows = await connection.fetch(_WALK.format(store=store, width=len(query)), query, 2 * most)
     hits = sorted((TextHit(*row) for row in rows), key=lambda hit: (-hit.score, hit.file_id, hit.index))
     return hits[:most]
