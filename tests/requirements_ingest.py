@@ -27,6 +27,7 @@ INGEST: tuple[Requirement, ...] = (
         "issue 6, section 3",
         "Rows keep their header, and members of JSON the names over them.",
     ),
+    R("ingest:bounded", "issue 6, Must show 6", "What a file takes to be cut goes by its size, not by its square."),
     R("ingest:chunks:pages", "hosted-search 3.5", "Chunks know their page, slide, or sheet and rows."),
     R("ingest:chunks:strategy", "responses-api 1.3", "`chunking_strategy` is auto, or static within OpenAI's limits."),
     R(

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from antiphon.corpus.blocks import Block, by_sentences, by_words, split, tail, tokens
+from antiphon.corpus.blocks import CHARACTERS_A_TOKEN, Block, by_sentences, by_words, split, tail, tokens
 
 __all__ = ["AUTO", "Chunk", "Chunking", "chunking_of", "pack"]
 
@@ -169,7 +169,9 @@ class _Packer:
         self._stack = path
 
     def _repeatable(self, header: str) -> str:
-        return header if header and tokens(header) <= self._size // 4 else ""
+        most = self._size // 4
+        # One that is long is not counted with each row again: it has at least so many tokens.
+        return header if len(header) <= most * CHARACTERS_A_TOKEN and tokens(header) <= most else ""
 
     def _fits(self, piece: _Piece) -> bool:
         header = tokens(piece.header) if not self._pieces else 0

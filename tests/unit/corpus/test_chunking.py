@@ -341,3 +341,24 @@ def test_formats_go_by_names_and_first_bytes() -> None:
         "a.md",
     ]
     assert suffix_of("a/b.c/d") == ""
+
+
+@requirement("ingest:bounded")
+@pytest.mark.parametrize("form", ["csv", "markdown"])
+def test_a_header_as_long_as_a_book_is_not_read_again_with_each_row(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = 20_000
+    header, row = ",".join(f"h{number}" for number in range(wide)), "1,2\n"
+    text = f"{header}\n{row * 500}"
+    if form == "markdown":
+        text = f"|{'h|' * wide}\n|{'-|' * wide}\n" + "|1|2|\n" * 500
+    counted = 0
+
+    def counting(text: str) -> int:
+        nonlocal counted
+        counted += len(text)
+        return tokens(text)
+
+    monkeypatch.setattr("antiphon.corpus.chunking.tokens", counting)
+    monkeypatch.setattr("antiphon.corpus.blocks.tokens", counting)
+    assert list(pack(FORMS[form](text), AUTO))
+    assert counted < 10 * len(text)
