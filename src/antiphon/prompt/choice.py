@@ -116,7 +116,9 @@ def _of_upstream(choice: ToolChoice, toolbox: Toolbox) -> Any:
         return {"type": "allowed_tools", "mode": choice.mode, "tools": tools} if ran else None
     if choice == "required":
         return choice
-    if isinstance(choice, str | FunctionChoice) or choice.type in (*_KINDS, *_OWN_KINDS):
+    if isinstance(choice, str | FunctionChoice) or choice.type in _KINDS:
+        return None
+    if choice.type in _OWN_KINDS and toolbox.find(choice.type, "") is not None:
         return None
     return choice.body if any(tool.get("type") == choice.type for tool in toolbox.hosted) else None
 

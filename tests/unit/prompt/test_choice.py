@@ -136,3 +136,14 @@ def test_a_choice_that_a_tool_of_the_upstream_may_meet_is_for_the_upstream():
         resolve_choice(box, NamedToolChoice("mcp", None, {"type": "mcp"}), hosted=True)
     with pytest.raises(InvalidRequestError):
         resolve_choice(box, NamedToolChoice("web_search", None, WEB))
+
+
+@pytest.mark.requirement("computer:returned")
+def test_a_choice_of_a_computer_is_for_whoever_owns_it():
+    tool = {"type": "computer"}
+    choice = NamedToolChoice("computer", None, tool)
+    mine = toolbox([tool], computer=True)
+    assert resolve_choice(mine, choice)[1] == ResolvedChoice("required", ("computer",))
+    assert resolve_choice(toolbox([F, tool]), choice, hosted=True)[1] == ResolvedChoice("auto", ("f",), tool)
+    with pytest.raises(InvalidRequestError):
+        resolve_choice(toolbox([tool]), choice)
