@@ -94,6 +94,11 @@ VECTOR_STORES: tuple[Requirement, ...] = (
         "A store is copied.",
         deferred="Its files are uploads that another store can take in as well.",
     ),
+    R(
+        "stores:hostile",
+        "faults B3 17, 25, 30",
+        "No value in a body, an id, a query or a tool's arguments is a fault of the server, or learns of its inside.",
+    ),
     R("stores:sdk", "issue 6 section 3", "The `mixedbread` package works on document stores."),
 )
 """All of them."""
