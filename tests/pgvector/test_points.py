@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
+import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,10 +23,11 @@ from antiphon.store.base import Store
 from antiphon.store.corpora import CorpusStore, NewChunk
 from antiphon.store.memory import MemoryStore
 from antiphon.store.postgres import PostgresStore
+from antiphon.store.postgres_care import backup_database
 from antiphon.store.rows import Scope, StoreLimits
 from antiphon.store.sealed import SealedStore
 from support.corpora import ROOM, claimed, new_file, new_store, upload
-from support.postgres import Cluster
+from support.postgres import Cluster, binaries
 from support.stores import MASTER, OURS, Clock
 
 requirement = pytest.mark.requirement
@@ -211,6 +215,35 @@ async def test_the_extension_may_be_dropped_and_come_again(
     postgres.execute("DROP EXTENSION vector CASCADE", database)
     await both(other, memory)
     await both(store, memory)
+
+
+@requirement("corpus-store:pgvector:comes-and-goes")
+async def test_a_backup_leaves_the_copy_out(
+    server: Open, postgres: Cluster, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = binaries()
+    assert programs is not None
+    monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
+    store, memory = await server(), MemoryStore(StoreLimits(), Clock())
+    for each in (store, memory):
+        await each.create_vector_store(OURS, new_store(), ROOM)
+        await put(each, "file-1", unit(1, 30))
+    await both(store, memory)
+    await backup_database(postgres.url(database), tmp_path / "a.dump")
+    name = postgres.create_database(empty=True)
+    try:
+        url = postgres.url(name)
+        await asyncio.to_thread(
+            subprocess.run, [programs / "pg_restore", f"--dbname={url}", tmp_path / "a.dump"], check=True
+        )
+        assert postgres.execute(TABLES, name) == "0"
+        again = PostgresStore(url, StoreLimits(), Clock())
+        await again.open()
+        await both(again, memory)
+        await again.close()
+        assert postgres.execute(TABLES, name) == "2"
+    finally:
+        postgres.drop_database(name)
 
 
 @requirement("corpus-store:pgvector:comes-and-goes")

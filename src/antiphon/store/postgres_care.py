@@ -210,6 +210,8 @@ async def _dump(program: str, url: str, target: Path) -> None:
         "--format=custom",
         "--no-owner",
         "--no-privileges",
+        # They are made again at need, and a database without the extension could not have them.
+        *(f"--exclude-table={table}" for table in POINT_TABLES),
         f"--file={target}",
         f"--dbname={address}",
         stdin=asyncio.subprocess.DEVNULL,
