@@ -128,6 +128,18 @@ async def test_the_database_finds_the_same_with_the_same_scores(server: Open) ->
 
 
 @requirement("corpus-store:pgvector")
+async def test_the_first_searches_of_several_servers_come_at_once(server: Open) -> None:
+    stores = [await server(), await server()]
+    await stores[0].create_vector_store(OURS, new_store(), ROOM)
+    for number in range(3):
+        await put(stores[0], f"file-{number}", unit(number, 30))
+    asked = unit(99, 1)
+    found = await asyncio.gather(*(searched(store, asked) for store in stores * 4))
+    assert [kept for _, kept in found] == [0] * 8
+    assert all(near == found[0][0] for near, _ in found)
+
+
+@requirement("corpus-store:pgvector")
 async def test_chunks_with_the_same_vector_come_in_the_order_of_their_places(server: Open) -> None:
     store = await server()
     await store.create_vector_store(OURS, new_store(), ROOM)

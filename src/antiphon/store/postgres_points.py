@@ -94,6 +94,7 @@ class PostgresPoints(PostgresChunks):
 
     _points_tried = -math.inf
     _points_there = False
+    _finding_points: asyncio.Lock | None = None
     _points_reason = ""
     _graph_tried = -math.inf
     _graph_making: asyncio.Task[None] | None = None
@@ -136,21 +137,23 @@ class PostgresPoints(PostgresChunks):
 
     async def _find_points(self) -> bool:
         """Whether the tables are there; makes them where they can be made, and does not try all the time."""
-        if time.monotonic() - self._points_tried < _AGAIN_SECONDS:
-            return False
-        self._points_tried = time.monotonic()
+        self._finding_points = self._finding_points or asyncio.Lock()
+        async with self._finding_points:
+            if self._points_there or time.monotonic() - self._points_tried < _AGAIN_SECONDS:
+                return self._points_there
+            self._points_tried = time.monotonic()
 
-        async def job(connection: Connection, _: bool) -> bool:
-            try:
-                return await _made(connection)
-            except pg.PostgresError as error:
-                if is_lost(error) or is_passing(error):
-                    raise
-                self._points_failed(error)
-                return False
+            async def job(connection: Connection, _: bool) -> bool:
+                try:
+                    return await _made(connection)
+                except pg.PostgresError as error:
+                    if is_lost(error) or is_passing(error):
+                        raise
+                    self._points_failed(error)
+                    return False
 
-        self._points_there = await self._run(job)
-        return self._points_there
+            self._points_there = await self._run(job)
+            return self._points_there
 
     def _points_failed(self, error: pg.PostgresError) -> None:
         self._points_there, self._points_tried = False, time.monotonic()
@@ -256,7 +259,7 @@ class PostgresPoints(PostgresChunks):
                     if self._known_points is not None:
                         self._known_points.pop(store, None)
             finally:
-                # Closed hard where this is cancelled: what the database does for it ends with it.
+                # Where this is cancelled, the database may go on alone: the graph is there later, or is made anew.
                 connection.terminate()
         except (pg.PostgresError, OSError, TimeoutError) as error:
             _log.warning("the graph of a vector store could not be made (%s)", type(error).__name__)
