@@ -148,8 +148,7 @@ MCP: tuple[Requirement, ...] = (
     R(
         "mcp:defer",
         "hosted-tools A1",
-        "With `defer_loading` the tools of a server wait for a search.",
-        deferred="they are told from the start, which gives the model the same tools and longer prompts",
+        "With `defer_loading` the tools of a server wait for a search, where `tool_search` is declared.",
     ),
     R(
         "images:unavailable",

@@ -92,7 +92,7 @@ def _of_server(kind: str, body: dict[str, Any], toolbox: Toolbox) -> tuple[list[
     if not names:
         # Its server told of no such tool, or has not been asked yet: the item says what is wrong.
         return toolbox.shown, ResolvedChoice("auto", tuple(tool.name for tool in toolbox.shown))
-    return toolbox.shown, ResolvedChoice("required", tuple(names))
+    return toolbox.showing(names).shown, ResolvedChoice("required", tuple(names))
 
 
 def _names_same(tool: Tool, kind: str, server: Any) -> bool:

@@ -7,7 +7,7 @@ this: the tool choice, the prompt, and the router that makes items of calls.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
@@ -47,12 +47,14 @@ class AddedTool(Struct, frozen=True):
 class HostedFunction(Struct, frozen=True):
     """A function that the server runs itself: the type of the tool that it is of, and of which server, if it is MCP's.
 
-    Two servers may have tools of the same name; type, server and name are what it is known by.
+    Two servers may have tools of the same name; type, server and name are what it is known by. One that is `deferred`
+    waits for a search, where there is one.
     """
 
     tool: FunctionTool
     type: str
     server: str = ""
+    deferred: bool = False
 
 
 class Entry(Struct, frozen=True):
@@ -92,7 +94,7 @@ class Toolbox(Struct, frozen=True):
     def hidden(self) -> list[Hidden]:
         """The tools that a search can find."""
         return [
-            Hidden(name, entry.given, entry.namespace, entry.description)
+            Hidden(name, entry.given, entry.namespace, entry.description, _server(entry))
             for name, entry in self.entries.items()
             if entry.hidden and entry.given is not None
         ]
@@ -202,24 +204,7 @@ def toolbox(
     if not tools and not added and not hosted:
         return NO_TOOLS
     _check_names(tools, hosted)
-    gathered: dict[_Identity, Entry] = {}
-    found: dict[_Identity, None] = {}
-    searches: list[dict[str, Any]] = []
-    declared = [*tools, *(each.tool for each in added)]
-    for index, tool in enumerate(declared):
-        loaded = index >= len(tools) and added[index - len(tools)].loaded
-        if isinstance(tool, dict) and tool.get("type") == "tool_search":
-            searches.append(tool)
-        for entry in _entries(tool, computer=computer):
-            identity = (entry.namespace, entry.target.name, entry.target.item or "")
-            if loaded:
-                found[identity] = None
-            gathered[identity] = entry
-    for function in hosted:
-        # After those of the client, whose names they give way to.
-        name = function.tool.name
-        entry = Entry(function.tool, Target(name, item=HOSTED), hosted=function)
-        gathered["", name, f"{function.type}:{function.server}"] = entry
+    gathered, found, searches = _gathered(tools, added, hosted, computer=computer)
     if len(gathered) > MAX_TOOLS:
         raise InvalidRequestError(
             f"Invalid 'tools': at most {MAX_TOOLS} tools are expected, but with those of namespaces and of the "
@@ -237,7 +222,51 @@ def toolbox(
         searching = _search_entry(search, [entries[name] for name in order if name in waiting])
         if searching.target.execution == "client" or (waiting and may_search):
             entries["", "tool_search", TOOL_SEARCH] = searching
+    declared = [*tools, *(each.tool for each in added if not (each.loaded and _found_of(each.tool)))]
     return _named(entries, declared, frozenset(here))
+
+
+def _gathered(
+    tools: Sequence[Tool], added: Sequence[AddedTool], hosted: Sequence[HostedFunction], *, computer: bool
+) -> tuple[dict[_Identity, Entry], dict[_Identity, None], list[dict[str, Any]]]:
+    """All tools that can be called, those of them that a search has found, and the searches that are declared."""
+    gathered: dict[_Identity, Entry] = {}
+    found: dict[_Identity, None] = {}
+    searches: list[dict[str, Any]] = []
+    for each in (*map(AddedTool, tools), *added):
+        tool = each.tool
+        if isinstance(tool, dict) and tool.get("type") == "tool_search":
+            searches.append(tool)
+        if each.loaded:
+            found.update(dict.fromkeys(_found_of(tool)))
+        for entry in _entries(tool, computer=computer):
+            identity = (entry.namespace, entry.target.name, entry.target.item or "")
+            if each.loaded:
+                found[identity] = None
+            gathered[identity] = entry
+    for function in hosted:
+        # After those of the client, whose names they give way to.
+        gathered[_identity_of(function)] = Entry(
+            function.tool,
+            Target(function.tool.name, item=HOSTED),
+            given=function.tool if function.deferred else None,
+            hidden=function.deferred,
+            hosted=function,
+        )
+    return gathered, {identity: None for identity in found if identity in gathered}, searches
+
+
+def _identity_of(function: HostedFunction) -> _Identity:
+    return "", function.tool.name, f"{function.type}:{function.server}"
+
+
+def _found_of(tool: Tool) -> list[_Identity]:
+    """The functions of an MCP server that a search has found, as its output holds them."""
+    inner: Any = tool.get("tools") if isinstance(tool, dict) and tool.get("type") == "mcp" else None
+    named = cast("list[Any]", inner) if isinstance(inner, list) else []
+    server = str(tool.get("server_label") or "") if isinstance(tool, dict) else ""
+    names = [cast("dict[str, Any]", each).get("name") for each in named if isinstance(each, dict)]
+    return [("", name, f"mcp:{server}") for name in names if isinstance(name, str)]
 
 
 def merge_added(parts: Iterable[Sequence[AddedTool]]) -> tuple[AddedTool, ...]:
@@ -249,7 +278,7 @@ def merge_added(parts: Iterable[Sequence[AddedTool]]) -> tuple[AddedTool, ...]:
             kind = str(tool.get("type")) if isinstance(tool, dict) else "call"
             name = str(tool.get("name") or "") if isinstance(tool, dict) else tool.name
             # A namespace adds to what is there of it: searches find its tools one by one.
-            key = (kind, name if kind != "namespace" else repr(tool), each.loaded)
+            key = (kind, name if kind not in ("namespace", "mcp") else repr(tool), each.loaded)
             merged.pop(key, None)
             merged[key] = each
     return tuple(merged.values())
@@ -285,7 +314,7 @@ def _entry(tool: CallableTool, namespace: str, description: str) -> Entry:
 def _search_entry(search: dict[str, Any], waiting: Sequence[Entry]) -> Entry:
     client = search.get("execution") == "client"
     hidden = [
-        Hidden(flat_name(entry.namespace, entry.target.name), entry.given, entry.namespace, entry.description)
+        Hidden(_wanted(entry), entry.given, entry.namespace, entry.description, _server(entry))
         for entry in waiting
         if entry.given is not None
     ]
@@ -298,7 +327,8 @@ def _named(gathered: Mapping[_Identity, Entry], declared: Sequence[Tool], here: 
     names = {identity: _wanted(entry) for identity, entry in gathered.items()}
     taken = {names[identity] for identity, entry in gathered.items() if _own_name(entry)}
     renames: dict[str, str] = {}
-    for identity, entry in gathered.items():
+    # What waits for a search gives way to what a search has found, which the model was told of by its name.
+    for identity, entry in sorted(gathered.items(), key=lambda pair: pair[1].hidden):
         if _own_name(entry):
             continue
         wanted = names[identity]
@@ -335,6 +365,10 @@ def _check_names(tools: Sequence[Tool], hosted: Sequence[HostedFunction]) -> Non
 
 def _same_type(one: str, other: str) -> bool:
     return one == other or (call_type(one) is not None and call_type(one) == call_type(other))
+
+
+def _server(entry: Entry) -> str:
+    return "" if entry.hosted is None else entry.hosted.server
 
 
 def _own_name(entry: Entry) -> bool:

@@ -41,12 +41,16 @@ _NO_PARAMETERS: Final = {
 
 
 class Hidden(Struct, frozen=True):
-    """A tool that waits for a search: the name that the model will know it by, and how it was declared."""
+    """A tool that waits for a search: the name that the model will know it by, and how it was declared.
+
+    `server` is the label of the MCP server that it is of.
+    """
 
     name: str
     tool: FunctionTool | CustomTool | None
     namespace: str = ""
     description: str = ""
+    server: str = ""
 
 
 def search_tool(search: Mapping[str, Any], hidden: Sequence[Hidden]) -> FunctionTool:
@@ -106,10 +110,19 @@ def find_tools(arguments: Mapping[str, Any], hidden: Sequence[Hidden]) -> list[H
 
 
 def output_tools(found: Sequence[Hidden]) -> list[dict[str, Any]]:
-    """The tools as the output of a search holds them: as they were declared, those of a namespace inside it."""
+    """The tools as the output of a search holds them: as they were declared, those of a namespace or a server in it."""
     tools: list[dict[str, Any]] = []
     namespaces: dict[str, dict[str, Any]] = {}
+    servers: dict[str, dict[str, Any]] = {}
     for tool in found:
+        if tool.server and isinstance(tool.tool, FunctionTool):
+            holder = servers.get(tool.server)
+            if holder is None:
+                holder = servers[tool.server] = {"type": "mcp", "server_label": tool.server, "tools": []}
+                tools.append(holder)
+            listed = {"description": tool.tool.description, "input_schema": tool.tool.parameters}
+            holder["tools"].append({"name": tool.tool.name, **listed})
+            continue
         body = cast("dict[str, Any]", loads(encode(tool.tool)))
         if not tool.namespace:
             tools.append(body)
@@ -133,9 +146,10 @@ def told_tools(tools: Sequence[Any]) -> str:
     for tool in tools:
         body = cast("dict[str, Any]", tool) if isinstance(tool, dict) else {}
         inner: Any = body.get("tools")
-        if body.get("type") == "namespace" and isinstance(inner, list):
-            namespace = str(body.get("name"))
-            names = [cast("dict[str, Any]", each).get("name") for each in cast("list[Any]", inner)]
+        if body.get("type") in ("namespace", "mcp") and isinstance(inner, list):
+            namespace = str(body.get("name") or "")
+            given = [cast("dict[str, Any]", each) for each in cast("list[Any]", inner) if isinstance(each, dict)]
+            names = [each.get("name") for each in given]
             lines += [flat_name(namespace, str(name)) for name in names]
         else:
             lines.append(str(body.get("name") or body.get("type") or ""))
@@ -156,6 +170,8 @@ def _texts(value: Any) -> Iterable[str]:
 def _names(tool: Hidden) -> set[str]:
     bare = tool.tool.name if tool.tool is not None else tool.name
     names = {tool.name, bare}
+    if tool.server:
+        names.add(tool.server)
     if tool.namespace:
         names |= {tool.namespace, *(f"{tool.namespace}{separator}{bare}" for separator in (".", "::", "/", "__"))}
     return names
@@ -167,7 +183,7 @@ def _score(query: Sequence[str], tool: Hidden) -> int:
         return 0
     fields = (
         (_NAME, set(_words(declared.name))),
-        (_NAMESPACE, set(_words(f"{tool.namespace} {tool.description}"))),
+        (_NAMESPACE, set(_words(f"{tool.namespace} {tool.server} {tool.description}"))),
         (_TEXT, set(_words(declared.description or ""))),
         (_PARAMETER, set(_words(" ".join(_parameters(declared))))),
     )

@@ -245,4 +245,4 @@ def function_of(tool: HostedTool) -> HostedFunction:
     """What the model is told of a tool."""
     kind = str(tool.declared.get("type"))
     server = str(tool.declared.get("server_label") or "") if kind == "mcp" else ""
-    return HostedFunction(tool.function, kind, server)
+    return HostedFunction(tool.function, kind, server, deferred=tool.declared.get("defer_loading") is True)

@@ -12,7 +12,8 @@ from antiphon.errors import InvalidRequestError
 from antiphon.machine.deltas import ToolCallStart
 from antiphon.machine.router import Target
 from antiphon.prompt.names import MAX_FLAT_NAME, flat_name
-from antiphon.prompt.toolbox import AddedTool, Toolbox, merge_added, toolbox
+from antiphon.prompt.toolbox import AddedTool, HostedFunction, Toolbox, merge_added, toolbox
+from antiphon.prompt.toolsearch import output_tools
 from antiphon.protocol.tools import CustomTool, FunctionTool
 
 SEARCH = {"type": "tool_search"}
@@ -153,3 +154,20 @@ def test_added_tools_are_merged_by_name_and_the_later_one_stands():
     other = AddedTool(space("crm", function("get")))
     assert merge_added([[first, other], [second, other]]) == (second, other)
     assert merge_added([[other], [AddedTool(space("crm", function("put")))]])[0] == other
+
+
+@pytest.mark.requirement("mcp:defer")
+def test_functions_of_a_server_are_shown_once_a_search_has_found_them():
+    look, change = (HostedFunction(FunctionTool(name), "mcp", "here", deferred=True) for name in ("look", "change"))
+    other = HostedFunction(FunctionTool("look"), "mcp", "there", deferred=True)
+    box = toolbox([SEARCH], hosted=[look, change], here=["mcp"])
+    assert shown(box) == ["tool_search"]
+    found = output_tools([tool for tool in box.hidden if tool.name == "look"])
+    later = [AddedTool(tool, loaded=True) for tool in found]
+    box = toolbox([SEARCH], later, hosted=[look, change, other], here=["mcp"])
+    assert "look" in shown(box)
+    assert {tool.server for tool in box.hidden} == {"here", "there"}
+    assert [tool["type"] for tool in box.declared if isinstance(tool, dict)] == ["tool_search"]
+    assert shown(toolbox([], hosted=[look, change], here=["mcp"])) == ["look", "change"]
+    assert shown(toolbox([SEARCH], later, hosted=[change], here=["mcp"])) == ["tool_search"]
+    assert len(merge_added([later, [AddedTool({**found[0], "server_label": "there"}, loaded=True)]])) == 2
