@@ -93,7 +93,7 @@ SEARCH: tuple[Requirement, ...] = (
     R(
         "search:doctor",
         "operations C2",
-        "`doctor` says what documents are searched by, and what is missing for it.",
+        "`doctor` says what documents are searched by, whether that starts, and what is missing for it.",
     ),
     R(
         "search:metrics",

@@ -21,13 +21,14 @@ from antiphon.access import check_access, configured_keys
 from antiphon.cli.access import missing_libraries
 from antiphon.cli.models import models_wanted
 from antiphon.cli.options import GroupedCommand, read_settings, setting_options, settings_file
-from antiphon.errors import ConfigurationError
+from antiphon.errors import AntiphonError, ConfigurationError
 from antiphon.settings import FIELDS, ModelConfig, Settings
 
 __all__ = ["Check", "diagnose", "doctor"]
 
 _LIBRARIES = ("xllamacpp", "starlette", "uvicorn", "aiohttp", "msgspec", "httpx2")
 _OF_DOCUMENTS = ("numpy", "gguf", "re2", "usearch")
+_WORDS_ALONE = "what is said in other words than the question's is not found"
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 _SECRET = (
     "api_key",
@@ -263,7 +264,10 @@ def _database(settings: Settings, finding: str) -> Check:
 
 
 def _documents(settings: Settings) -> Check:
-    """What reads documents, so that they are found by what they say."""
+    """What reads documents, so that they are found by what they say; a model that is here is started to see it."""
+    # Only here: `--help` needs neither.
+    import asyncio
+
     from antiphon.engines.catalog import CATALOG, locate
 
     missing = [name for name in _OF_DOCUMENTS if importlib.util.find_spec(name) is None]
@@ -272,13 +276,31 @@ def _documents(settings: Settings) -> Check:
         return Check("warn", "documents", finding, "pip install 'antiphon[corpus]'")
     name = settings.document_embedding
     if name == "none":
-        return Check("ok", "documents", "searched by words alone")
+        return Check("ok", "documents", f"searched by words alone: {_WORDS_ALONE}")
     if name not in CATALOG or name in models_wanted(settings):
         return Check("ok", "documents", f"searched by words and by what {name} reads")
     if locate(settings.data_path, name) is None:
         finding = f"searched by words and by {name}, which is fetched when it is first needed"
         return Check("ok", "documents", finding, f"To have it before: antiphon models pull {name}")
-    return Check("ok", "documents", f"searched by words and by {name}, which is here")
+    fault = asyncio.run(_embedding_fault(settings, name))
+    if fault:
+        finding = f"{name} cannot be used, so that words alone are searched: {fault}"
+        return Check("warn", "documents", finding, f"Until it can, {_WORDS_ALONE}.")
+    return Check("ok", "documents", f"searched by words and by {name}, which is here and starts")
+
+
+async def _embedding_fault(settings: Settings, name: str) -> str:
+    """Why the embedding model does not start and make a vector; empty where it does."""
+    from antiphon.corpus.localmodel import OwnEmbedder, catalogue_model
+
+    embedder = OwnEmbedder(name, catalogue_model(settings, name=name))
+    try:
+        await embedder.embed(["anything"])
+    except AntiphonError as error:
+        return str(error)
+    finally:
+        await embedder.close()
+    return ""
 
 
 def _sandbox(settings: Settings) -> Check:

@@ -12,7 +12,9 @@ from click.testing import CliRunner, Result
 from antiphon.cli import access
 from antiphon.cli import doctor as cli_doctor
 from antiphon.cli.main import cli
+from antiphon.corpus import localmodel
 from antiphon.engines import catalog
+from support import tiny_bert
 from support.postgres import cluster
 from support.responses_stub import responses_stub
 
@@ -184,12 +186,20 @@ def test_settings_that_would_be_refused_fail() -> None:
 
 
 @pytest.mark.requirement("search:doctor")
-def test_what_reads_documents_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_reads_documents_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scripted = ("--model", "scripted", "--store", "memory")
     assert "all-minilm-l6-v2, which is fetched when it is first needed" in line(doctor(*scripted), "documents")
-    monkeypatch.setattr(catalog, "locate", lambda folder, name: folder / name)
-    assert line(doctor(*scripted), "documents").endswith("which is here")
-    assert line(doctor(*scripted, "--document-embedding", "none"), "documents").endswith("by words alone")
+    words = doctor(*scripted, "--document-embedding", "none")
+    assert "searched by words alone: what is said in other words" in line(words, "documents")
+    model = tiny_bert.build(tmp_path)
+    for module in (catalog, localmodel):
+        monkeypatch.setattr(module, "locate", lambda folder, name: model)
+    assert line(doctor(*scripted), "documents").endswith("which is here and starts")
+    model.write_bytes(b"no model")
+    broken = doctor(*scripted)
+    assert line(broken, "documents").startswith("warn")
+    assert "cannot be used, so that words alone are searched: " in line(broken, "documents")
+    assert broken.exit_code == 0
     monkeypatch.setattr(cli_doctor, "_OF_DOCUMENTS", ("numpy", "no_such_library"))
     result = doctor(*scripted)
     assert line(result, "documents").startswith("warn")
