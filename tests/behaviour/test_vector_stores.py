@@ -13,6 +13,7 @@ import pytest
 from antiphon.protocol.files import new_file_id
 from antiphon.protocol.ids import new_id
 from antiphon.settings import Settings
+from antiphon.store.base import Scope
 from support.documents import filled_store, ingested, uploaded
 from support.inprocess import InProcess, inprocess_app
 
@@ -224,6 +225,24 @@ async def test_files_and_searches_are_counted(api: InProcess) -> None:
         "antiphon:document_search_seconds_count 2.0",
     ):
         assert line in told, told
+
+
+@requirement("search:rerank:served", "corpus-tools:note")
+async def test_the_model_that_answers_may_rank_too_though_it_has_one_place() -> None:
+    settings = Settings(document_embedding="none", reranker="scripted")
+    async with inprocess_app(store="memory", settings=settings) as api:
+        engine = api.service.limits.resolve(Scope(""), "scripted")[1]
+        engine.gate.limit(1)
+        store, _ = await filled_store(api, GUIDE, TIDES)
+        asked = '!CALL file_search {"queries":["silver key"]}\n!THEN\n!ECHO'
+        async with asyncio.timeout(20):
+            answer = await api.create(asked, tools=[{"type": "file_search", "vector_store_ids": [store]}])
+        (call, _) = answer["output"]
+        # It says something else than yes or no, so that the order stays.
+        assert (call["status"], "not reranked" in call["note"]) == ("completed", True)
+        assert "not reranked" in answer["output_text"]
+        assert "silver key" in answer["output_text"]
+        assert (engine.gate.running, engine.gate.waiting) == (0, 0)
 
 
 @requirement("vector-stores:search")
