@@ -35,7 +35,7 @@ __all__ = ["EXACT_MOST", "PostgresPoints"]
 
 _log = logging.getLogger(__name__)
 
-EXACT_MOST = 50_000
+EXACT_MOST = 20_000
 """Vectors of a vector store that are compared one by one; beyond, a graph is made."""
 
 _AT_ONCE = 2_000
