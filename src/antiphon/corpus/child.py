@@ -324,6 +324,8 @@ def _sheets(data: bytes) -> Iterator[tuple[str, Iterator[tuple[int, str]]]]:
     openpyxl: Any = importlib.import_module("openpyxl")
     book = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True)
     for sheet in book.worksheets:
+        # What a sheet says of its size is not believed: a cell at its far end would make every row as wide.
+        sheet.reset_dimensions()
         yield str(sheet.title), _rows(sheet)
 
 

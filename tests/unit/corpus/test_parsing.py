@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import io
 import re
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -182,3 +184,18 @@ async def test_a_process_that_is_started_when_nobody_waits_any_more_is_ended(mon
     with pytest.raises(asyncio.CancelledError):
         await reading
     assert started[0].ended
+
+
+@requirement("ingest:bounded")
+async def test_a_cell_at_the_far_end_of_a_sheet_makes_no_other_row_as_wide() -> None:
+    openpyxl: Any = importlib.import_module("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.cell(1, 1, "near")
+    book.active.cell(100_000, 16_384, "far")
+    out = io.BytesIO()
+    book.save(out)
+    # As wide, they would be 1,638,400,000 cells, for which no time is given.
+    chunks = await read("a.xlsx", out.getvalue())
+    assert chunks[0].text.startswith("near")
+    assert chunks[-1].text.endswith("far")
+    assert chunks[-1].detail["last_row"] == 100_000
