@@ -163,7 +163,7 @@ def test_it_passes_on_all_that_a_store_can_be_asked() -> None:
     }
     passed_on = {name for kind in SealedStore.__mro__ if ".store.sealed" in kind.__module__ for name in vars(kind)}
     # What a store asks of itself when it is opened, and what is set.
-    assert asked - passed_on == {"refuse_sealed", "shared", "text_fault"}
+    assert asked - passed_on == {"refuse_sealed", "shared", "text_fault", "search_vectors"}
 
 
 @pytest.mark.requirement("encryption:plain")
