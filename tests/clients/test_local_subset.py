@@ -661,15 +661,17 @@ async def test_max_tool_calls_never_cuts_function_calls(api: InProcess) -> None:
 
 @requirement("subset:unsupported-tools", "subset:M8")
 async def test_tools_of_every_other_type_are_taken_echoed_and_never_called(api: InProcess) -> None:
-    types = ["web_search", "file_search", "computer_use_preview", "code_interpreter", "image_generation", "mcp"]
-    types += ["function_shell", "something_new"]
-    tools = [{"type": kind, "extra": {"kept": True}} for kind in types]
+    hosted = ["web_search", "file_search", "computer_use_preview", "code_interpreter", "image_generation"]
+    label = {"type": "mcp", "server_label": "nobody", "extra": {"kept": True}}
+    taken = [*({"type": kind, "extra": {"kept": True}} for kind in hosted), label]
+    assert (await api.create("Hi.", tools=taken))["tools"] == taken
+    tools = [{"type": kind, "extra": {"kept": True}} for kind in ("function_shell", "something_new")]
     response = await api.create("Hi.", tools=tools)
     assert response["tools"] == tools
     assert (await api.client.get(f"/responses/{response['id']}")).json()["tools"] == tools
     await api.refused(400, "Hi.", tools=tools, tool_choice="required")
-    for kind in ("web_search", "mcp"):
-        await api.refused(400, "Hi.", tools=tools, tool_choice={"type": kind})
+    for tool in tools:
+        await api.refused(400, "Hi.", tools=tools, tool_choice={"type": tool["type"]})
     assert (await api.create("Hi.", tools=[*tools, FUNCTION], tool_choice="required"))["output"][0]["name"] == "f"
 
 
