@@ -13,6 +13,7 @@ import pytest
 
 from antiphon.cli.main import cli
 from antiphon.settings import FIELDS
+from support.commands import subcommands
 
 GUIDES = sorted((Path(__file__).parents[2] / "docs" / "guide").glob("*.md"))
 ADDRESS = "http://127.0.0.1:8080/v1"
@@ -44,7 +45,7 @@ def flags(command: click.Command) -> set[str]:
     """The flags of a command and of those below it."""
     found = {flag for param in command.params for flag in param.opts}
     if isinstance(command, click.Group):
-        found.update(*(flags(below) for below in command.commands.values()))
+        found.update(*(flags(below) for below in subcommands(command).values()))
     return found
 
 

@@ -12,6 +12,7 @@ import pytest
 from antiphon.http.app import create_app
 from antiphon.settings import Settings
 from antiphon.tools.code.monty import find_monty
+from antiphon.tools.later import LaterProvider
 from antiphon.tools.mcp.provider import McpProvider
 from antiphon.tools.web.provider import WebProvider
 from support.asgi import ManualExchange
@@ -56,13 +57,19 @@ class World:
             waiting = any(container.waiting or container.lock.locked() for container in self._containers())
             return not waiting and not any(box.alive for box in boxes)
         if kind == "mcp":
-            (provider,) = [each for each in self.api.service.hosting.providers if isinstance(each, McpProvider)]
+            provider = self._provider(McpProvider)
             assert provider._links is not None
             return all(link.users == 0 for link in provider._links._links.values())
-        (provider,) = [each for each in self.api.service.hosting.providers if isinstance(each, WebProvider)]
+        provider = self._provider(WebProvider)
         session = provider._pages._client._session
         assert session is not None
         return not session._session.connector._acquired  # pyright: ignore[reportOptionalMemberAccess]
+
+    def _provider(self, kind: type[Any]) -> Any:
+        given = self.api.service.hosting.providers
+        made = [each._made if isinstance(each, LaterProvider) else each for each in given]
+        (found,) = [each for each in made if isinstance(each, kind)]
+        return found
 
     def _containers(self) -> list[Any]:
         return self.api.service.containers._all()

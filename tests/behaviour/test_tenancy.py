@@ -65,6 +65,7 @@ async def pair(api: InProcess) -> Pair:
 
 
 def app_routes(app: Application) -> set[tuple[str, str]]:
+    app.load_routes()
     return {(method, name) for route, name, _ in app._table for method in (route.methods or ()) if method != "HEAD"}
 
 
@@ -226,7 +227,9 @@ async def test_without_a_key_no_route_is_answered(api: InProcess, pair: Pair, cr
     owner, _ = pair
     headers = {} if credential is None else {"Authorization": credential}
     before = await snapshot(owner)
-    for route, name, _ in create_app(api.service)._table:
+    app = create_app(api.service)
+    app.load_routes()
+    for route, name, _ in app._table:
         path = route.path.replace("{response_id}", owner.ids["response"]).replace("{item_id}", owner.ids["item"])
         path = path.replace("{conversation_id}", owner.ids["conversation"]).replace("{model:path}", "scripted")
         for method in route.methods or ():

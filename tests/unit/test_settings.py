@@ -10,8 +10,8 @@ from typing import Any
 import click
 import pytest
 
-from antiphon.cli.main import cli
 from antiphon.cli.options import GROUPS, LLAMA_CPP_ALWAYS, LLAMA_CPP_NAMES, read_settings, value_type
+from antiphon.cli.serve import serve
 from antiphon.engines.registry import build_registry
 from antiphon.errors import ConfigurationError
 from antiphon.settings import FIELDS, Field, ModelConfig, Settings, load_settings
@@ -40,7 +40,6 @@ def sample(field: Field) -> Any:
 
 
 def from_flags(*arguments: str) -> Settings:
-    serve = cli.commands["serve"]
     context = serve.make_context("serve", list(arguments))
     return read_settings(context.params)
 
@@ -223,7 +222,7 @@ def test_every_setting_says_what_it_is(field: Field) -> None:
 @pytest.mark.requirement("project:settings")
 def test_every_setting_is_an_option_of_serve_under_a_heading() -> None:
     named = {name for names in GROUPS.values() for name in names}
-    options = {param.name for param in cli.commands["serve"].params if isinstance(param, click.Option)}
+    options = {param.name for param in serve.params if isinstance(param, click.Option)}
     assert named == {field.name for field in SETTABLE}
     assert options == named | {"config", "always"}
 

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, Final
 
 import click
 
 from antiphon import __version__
-from antiphon.cli.ask import ask
-from antiphon.cli.chat import chat
-from antiphon.cli.corpus import corpus
-from antiphon.cli.db import db
-from antiphon.cli.deploy import deploy
-from antiphon.cli.doctor import doctor
-from antiphon.cli.keys import keys
-from antiphon.cli.models import models
-from antiphon.cli.prompts import prompts
-from antiphon.cli.serve import serve
-from antiphon.cli.tenants import tenants
 from antiphon.errors import AntiphonError
 
 __all__ = ["cli", "main"]
+
+
+_COMMANDS: Final[Sequence[str]] = (
+    "serve",
+    "chat",
+    "ask",
+    "models",
+    "doctor",
+    "corpus",
+    "keys",
+    "tenants",
+    "prompts",
+    "db",
+    "deploy",
+)
+"""The subcommands: each is the command of its name in the module of its name, loaded when it is asked for."""
 
 
 class _Refused(click.ClickException):
@@ -30,6 +37,17 @@ class _Refused(click.ClickException):
 
 
 class _Group(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Called by click to list the subcommands."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Called by click to find a subcommand; the others are not loaded: a server would start later for them."""
+        if cmd_name not in _COMMANDS:
+            return None
+        found: click.Command = getattr(import_module(f"antiphon.cli.{cmd_name}"), cmd_name)
+        return found
+
     def invoke(self, ctx: click.Context) -> Any:
         """Called by click to run the chosen subcommand."""
         try:
@@ -57,19 +75,6 @@ def cli() -> None:
     Every setting is a flag, an environment variable ANTIPHON_<NAME> and a key of the file given by --config; flags win
     over the environment, and the environment over the file.
     """  # noqa: D301 - the escape is click's mark for lines to keep
-
-
-cli.add_command(serve)
-cli.add_command(chat)
-cli.add_command(ask)
-cli.add_command(models)
-cli.add_command(doctor)
-cli.add_command(corpus)
-cli.add_command(keys)
-cli.add_command(tenants)
-cli.add_command(prompts)
-cli.add_command(db)
-cli.add_command(deploy)
 
 
 def main() -> None:

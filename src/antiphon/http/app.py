@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
+from typing import Final, Protocol
 
 from starlette.routing import Match, Route
 
@@ -11,16 +14,13 @@ from antiphon.errors import APIError, InternalError, MethodNotAllowedError, NotF
 from antiphon.http.auth import Authenticator
 from antiphon.http.compaction import CompactionRoutes
 from antiphon.http.completions import CompletionsRoutes
-from antiphon.http.containers import ContainersRoutes
 from antiphon.http.conversations import ConversationsRoutes
 from antiphon.http.cors import Origins
 from antiphon.http.exchange import ASGIScope, Bodies, ClientDisconnectedError, Exchange, Handler, Receive, Send
 from antiphon.http.files import FilesRoutes
 from antiphon.http.prefixes import PrefixRoutes
 from antiphon.http.responses import ResponsesRoutes
-from antiphon.http.stores import StoresRoutes
 from antiphon.http.telemetry import Telemetry
-from antiphon.http.vector_stores import VectorStoresRoutes
 from antiphon.http.vectors import VectorsRoutes
 from antiphon.http.websocket import WebSockets
 from antiphon.protocol.json import quoted
@@ -32,6 +32,18 @@ __all__ = ["Application", "create_app"]
 
 OPEN_PATHS = frozenset({"/", "/health", "/ready"})
 """Paths that need no key: probes and whoever only looks what answers here have none (M43)."""
+
+
+_LATER: Final[Mapping[str, tuple[str, str]]] = {
+    "vector_stores": ("antiphon.http.vector_stores", "VectorStoresRoutes"),
+    "stores": ("antiphon.http.stores", "StoresRoutes"),
+    "containers": ("antiphon.http.containers", "ContainersRoutes"),
+}
+"""Families of routes by the first part of their paths, loaded when one is first asked for: a server starts sooner."""
+
+
+class _Family(Protocol):
+    def table(self) -> Sequence[tuple[str, str, Handler]]: ...
 
 
 class Application:
@@ -52,6 +64,7 @@ class Application:
         telemetry.show_models(lambda: service.registry.engines)
         self._started_at = int(time.time())
         self._table = self._routes()
+        self._later = dict(_LATER)
 
     async def __call__(self, asgi: ASGIScope, receive: Receive, send: Send) -> None:
         """Answer one request, or take one WebSocket connection."""
@@ -105,6 +118,10 @@ class Application:
             MethodNotAllowedError: none of those that have it takes this method.
         """
         known = False
+        if self._later:
+            family = asgi["path"].removeprefix("/v1").lstrip("/").partition("/")[0]
+            if family in self._later:
+                self._load(family)
         for route, name, handler in self._table:
             match, found = route.matches(asgi)
             if match is Match.FULL:
@@ -114,6 +131,16 @@ class Application:
         if known:
             raise MethodNotAllowedError(f"Method {asgi['method']} is not allowed here.", code="method_not_allowed")
         raise NotFoundError(f"Invalid URL ({asgi['method']} {quoted(asgi['path'])}).", code="unknown_url")
+
+    def load_routes(self) -> None:
+        """Load all families of routes that wait for their first request."""
+        for family in list(self._later):
+            self._load(family)
+
+    def _load(self, family: str) -> None:
+        module, name = self._later.pop(family)
+        routes: _Family = getattr(import_module(module), name)(self._service)
+        self._table += _below_both(routes.table())
 
     def _routes(self) -> list[tuple[Route, str, Handler]]:
         responses = ResponsesRoutes(self._service)
@@ -152,16 +179,8 @@ class Application:
             ("GET", "/files/{file_id}", files.retrieve),
             ("GET", "/files/{file_id}/content", files.content),
             ("DELETE", "/files/{file_id}", files.delete),
-            *ContainersRoutes(self._service).table(),
-            *VectorStoresRoutes(self._service).table(),
-            *StoresRoutes(self._service).table(),
             ("GET", "/models", self._models),
             ("GET", "/models/{model:path}", self._model),
-        ]
-        routes = [
-            (Route(prefix + path, _called_from_here, methods=[method]), path, handler)
-            for prefix in ("/v1", "")
-            for method, path, handler in table
         ]
         roots: list[tuple[str, Handler]] = [
             ("/", self._root),
@@ -170,7 +189,8 @@ class Application:
             ("/metrics", self._metrics),
             ("/version", self._version),
         ]
-        return routes + [(Route(path, _called_from_here, methods=["GET"]), path, handler) for path, handler in roots]
+        found = _below_both(table)
+        return found + [(Route(path, _called_from_here, methods=["GET"]), path, handler) for path, handler in roots]
 
     async def _models(self, exchange: Exchange) -> None:
         data = [self._model_object(name) for name in self._limits.names(exchange.scope)]
@@ -206,6 +226,16 @@ class Application:
 
     async def _version(self, exchange: Exchange) -> None:
         await exchange.reply_json({"version": __version__})
+
+
+def _below_both(table: Iterable[tuple[str, str, Handler]]) -> list[tuple[Route, str, Handler]]:
+    """The routes of a table, below `/v1` and without it."""
+    rows = list(table)
+    return [
+        (Route(prefix + path, _called_from_here, methods=[method]), path, handler)
+        for prefix in ("/v1", "")
+        for method, path, handler in rows
+    ]
 
 
 async def _called_from_here(asgi: ASGIScope, receive: Receive, send: Send) -> None:

@@ -18,10 +18,13 @@ from antiphon.protocol.response import Response
 __all__ = [
     "BESIDE",
     "CALL_TYPES",
+    "CODE_TYPES",
     "CORPUS_TOOLS",
     "HOSTED_ITEMS",
+    "MCP_TYPES",
     "PRUNE_CONTEXT",
     "UPSTREAM_ID",
+    "WEB_TYPES",
     "call_type",
     "in_container",
     "is_beside",
@@ -35,6 +38,17 @@ __all__ = [
 
 PRUNE_CONTEXT: Final = "prune_context"
 """The tool that `context_management` gives to the model (B14); it cannot be declared."""
+
+CODE_TYPES: Final = frozenset({"code_interpreter", "shell"})
+"""The types of tools that run code; a shell may be the client's."""
+
+MCP_TYPES: Final = frozenset({"mcp"})
+"""The type of tools that are MCP servers."""
+
+WEB_TYPES: Final = frozenset(
+    {"web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11"}
+)
+"""The types of tools that search the web."""
 
 UPSTREAM_ID: Final = "upstream_id"
 """The field of an item that an upstream ran in which its id there is kept: the item goes back under it.

@@ -6,8 +6,8 @@ A provider is registered by one line in `providers`. What only an extra brings i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from antiphon.corpus.library import Library
 from antiphon.engines.base import Engine
@@ -15,7 +15,7 @@ from antiphon.engines.registry import Registry
 from antiphon.errors import InvalidRequestError
 from antiphon.prompt.hosted import SENT_ID
 from antiphon.prompt.messages import Conversation
-from antiphon.protocol.hosted import UPSTREAM_ID, types_here
+from antiphon.protocol.hosted import CODE_TYPES, CORPUS_TOOLS, MCP_TYPES, UPSTREAM_ID, WEB_TYPES, types_here
 from antiphon.protocol.items import Item, RawItem
 from antiphon.protocol.json import quoted
 from antiphon.protocol.request import CreateResponse
@@ -24,13 +24,12 @@ from antiphon.runtime.observer import Observer
 from antiphon.settings import Settings
 from antiphon.store.base import Scope, Store
 from antiphon.tools.base import Provider, Session
-from antiphon.tools.code.containers import Containers
-from antiphon.tools.code.provider import CodeProvider
-from antiphon.tools.corpus.provider import CorpusProvider
 from antiphon.tools.images import ImageProvider
-from antiphon.tools.mcp.provider import McpProvider
+from antiphon.tools.later import LaterProvider
 from antiphon.tools.prune import PruneProvider
-from antiphon.tools.web.provider import WebProvider
+
+if TYPE_CHECKING:
+    from antiphon.tools.code.containers import Containers
 
 __all__ = ["Hosting", "asks", "providers"]
 
@@ -42,18 +41,56 @@ def providers(
     store: Store | None,
     registry: Registry,
     library: Library | None = None,
-    containers: Containers | None = None,
+    containers: Callable[[], Containers] | None = None,
 ) -> list[Provider]:
-    """The providers of a server; `library` searches its documents, where it has a store, `containers` run code."""
+    """The providers of a server: `library` searches its documents, and `containers` are where code runs."""
     del store, registry
     allow = settings.allow_outbound
-    found: list[Provider] = [PruneProvider(), ImageProvider()]
-    found += [McpProvider(settings, allow), WebProvider(settings, allow)]
+    found: list[Provider] = [PruneProvider(), ImageProvider(), _mcp(settings, allow), _web(settings, allow)]
     if library is not None:
-        found.append(CorpusProvider(library))
+        found.append(_corpus(library))
     if containers is not None:
-        found.append(CodeProvider(containers))
+        found.append(_code(containers))
     return found
+
+
+def _mcp(settings: Settings, allow: Sequence[str]) -> Provider:
+    """What the operator has configured is read at once, so that its faults are told at the start."""
+
+    def made() -> Provider:
+        # Only here: most servers never ask one.
+        from antiphon.tools.mcp.provider import McpProvider
+
+        return McpProvider(settings, allow)
+
+    return made() if settings.mcp_servers else LaterProvider(MCP_TYPES, made, waits=True)
+
+
+def _web(settings: Settings, allow: Sequence[str]) -> Provider:
+    def made() -> Provider:
+        from antiphon.tools.web.provider import WebProvider
+
+        return WebProvider(settings, allow)
+
+    return made() if settings.web_search != "none" else LaterProvider(WEB_TYPES, made)
+
+
+def _corpus(library: Library) -> Provider:
+    def made() -> Provider:
+        from antiphon.tools.corpus.provider import CorpusProvider
+
+        return CorpusProvider(library)
+
+    return LaterProvider(frozenset({*CORPUS_TOOLS, "file_search"}), made)
+
+
+def _code(containers: Callable[[], Containers]) -> Provider:
+    def made() -> Provider:
+        from antiphon.tools.code.provider import CodeProvider
+
+        return CodeProvider(containers())
+
+    return LaterProvider(CODE_TYPES, made)
 
 
 def asks(request: CreateResponse, own: Sequence[Item]) -> bool:

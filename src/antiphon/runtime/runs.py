@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from antiphon.engines.registry import Registry
 from antiphon.errors import APIError, ConflictError, UnavailableError
@@ -40,7 +40,9 @@ from antiphon.runtime.webhooks import Webhooks
 from antiphon.settings import Settings
 from antiphon.store.base import IdempotencyRecord, Scope, Store
 from antiphon.tools.base import Provider
-from antiphon.tools.code.containers import Containers
+
+if TYPE_CHECKING:
+    from antiphon.tools.code.containers import Containers
 
 __all__ = ["Runs"]
 
@@ -70,10 +72,9 @@ class Runs:
         self.webhooks = Webhooks(settings, store, self.observer)
         self._history = History(store, self.codec) if store is not None else None
         self.corpora = Corpora(settings, registry, store, self.observer)
-        read_file = Files(store, settings).content if store is not None else None
-        self.containers = Containers(settings, read_file)
+        self._containers: Containers | None = None
         if tools is None:
-            tools = providers(settings, store, registry, self.corpora.library, self.containers)
+            tools = providers(settings, store, registry, self.corpora.library, lambda: self.containers)
         self.hosting = Hosting(tools, self.observer)
         self.planner = Planner(
             settings,
@@ -93,6 +94,22 @@ class Runs:
         self._loaded = asyncio.Event()
         self._takeover = self._make_takeover(store) if store is not None else None
         self.draining = False
+
+    @property
+    def containers(self) -> Containers:
+        """Where code runs; made when it is first asked for."""
+        if self._containers is None:
+            # Only here: most servers never run any.
+            from antiphon.tools.code.containers import Containers
+
+            read_file = Files(self.store, self.settings).content if self.store is not None else None
+            self._containers = Containers(self.settings, read_file)
+        return self._containers
+
+    async def close_containers(self) -> None:
+        """End what runs in containers, if there are any."""
+        if self._containers is not None:
+            await self._containers.close()
 
     async def create(
         self,

@@ -129,7 +129,7 @@ class Service(Runs):
         await self.webhooks.stop()
         await self.planner.media.close()
         await self.hosting.close()
-        await self.containers.close()
+        await self.close_containers()
         if self._upkeep is not None:
             await self._upkeep.stop()
         if self._takeover is not None:

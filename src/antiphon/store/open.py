@@ -9,8 +9,6 @@ from antiphon.errors import ConfigurationError
 from antiphon.settings import Settings
 from antiphon.store.addresses import is_database, location
 from antiphon.store.base import Store, StoreLimits
-from antiphon.store.memory import MemoryStore
-from antiphon.store.sqlite import SQLiteStore
 
 __all__ = ["describe", "open_plain", "open_store", "sqlite_path", "store_limits"]
 
@@ -85,11 +83,16 @@ def open_plain(settings: Settings) -> Store:
         ConfigurationError: there is no such kind of store, or a library is missing.
     """
     limits = store_limits(settings)
+    # The kinds of store are imported here, each where it is used: together they take a while to load.
     if settings.store == "memory":
+        from antiphon.store.memory import MemoryStore
+
         return MemoryStore(limits)
     path = sqlite_path(settings)
     if path is None:
         return _database(settings.store, limits)
+    from antiphon.store.sqlite import SQLiteStore
+
     return SQLiteStore(path, limits)
 
 

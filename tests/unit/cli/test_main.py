@@ -10,14 +10,15 @@ import pytest
 from click.testing import CliRunner
 
 from antiphon.cli.main import cli
+from support.commands import subcommands
 
 
 def commands() -> dict[str, click.Command]:
     found: dict[str, click.Command] = {"": cli}
-    for name, command in cli.commands.items():
+    for name, command in subcommands(cli).items():
         found[name] = command
         if isinstance(command, click.Group):
-            found.update((f"{name} {below}", further) for below, further in command.commands.items())
+            found.update((f"{name} {below}", further) for below, further in subcommands(command).items())
     return found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from antiphon.protocol.hosted import CODE_TYPES
 from antiphon.protocol.request import CreateResponse
 from antiphon.tools.base import HostedTool, Opened, Provider, Session
 from antiphon.tools.code.containers import Containers
@@ -22,7 +23,7 @@ __all__ = ["CodeProvider"]
 class CodeProvider(Provider):
     """Runs code in the containers of a server."""
 
-    types = frozenset({"code_interpreter", "shell"})
+    types = CODE_TYPES
 
     def __init__(self, containers: Containers) -> None:
         self._containers = containers

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from antiphon.errors import APIError, InvalidRequestError
 from antiphon.outbound.client import Lookup
+from antiphon.protocol.hosted import MCP_TYPES
 from antiphon.protocol.json import encode
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.tools import FunctionTool
@@ -58,7 +59,7 @@ class McpProvider(Provider):
         ConfigurationError: a server of the operator's cannot be used.
     """
 
-    types = frozenset({"mcp"})
+    types = MCP_TYPES
     waits = True
 
     def __init__(

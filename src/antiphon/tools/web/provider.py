@@ -13,6 +13,7 @@ from msgspec import Struct
 from antiphon.errors import APIError, InvalidRequestError, OutboundRefusedError
 from antiphon.outbound.client import Lookup
 from antiphon.outbound.target import parse_target
+from antiphon.protocol.hosted import WEB_TYPES
 from antiphon.protocol.json import field_error
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.tools import FunctionTool
@@ -80,7 +81,7 @@ class WebProvider(Provider):
         ConfigurationError: the engine cannot be used.
     """
 
-    types = frozenset({"web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11"})
+    types = WEB_TYPES
 
     def __init__(self, settings: ToolSettings, allow: Sequence[str] = (), *, lookup: Lookup | None = None) -> None:
         self._engine = engine_of(settings, allow, lookup)
