@@ -196,3 +196,31 @@ async def test_what_is_not_done_over_stores_says_what_to_ask_instead(api: InProc
         assert (error["param"], error["code"]) == (param, "unsupported_value")
         assert "POST /v1/responses" in error["message"]
     await asked(api, "POST", "/stores/search", **fields, search_options={"agentic": False})
+
+
+@requirement("stores:beyond")
+async def test_a_text_that_may_not_be_kept_and_facets_of_a_query_are_refused(api: InProcess) -> None:
+    error = (await asked(api, "POST", "/stores", 400, name="private", config={"save_content": False}))["error"]
+    assert (error["param"], error["code"]) == ("config.save_content", "unsupported_value")
+    assert (await asked(api, "GET", "/stores"))["data"] == []
+    await asked(api, "POST", "/stores", name="manuals", config={"save_content": True})
+    fields = {"store_identifiers": ["manuals"], "query": "keys"}
+    assert (await asked(api, "POST", "/stores/metadata-facets", 400, **fields))["error"]["param"] == "query"
+
+
+@requirement("stores:search")
+async def test_metadata_is_left_out_where_it_is_not_wanted(api: InProcess) -> None:
+    await a_store(api)
+    scope: dict[str, Any] = {"store_identifiers": ["manuals"]}
+    options = {"search_options": {"return_metadata": False}}
+    for path, fields in (
+        ("search", {"query": "silver key", **options}),
+        ("list-chunks", options),
+        ("grep", {"pattern": "silver", "return_metadata": False}),
+    ):
+        with_it = {name: value for name, value in fields.items() if name not in (*options, "return_metadata")}
+        bare = (await asked(api, "POST", f"/stores/{path}", **scope, **fields))["data"]
+        whole = (await asked(api, "POST", f"/stores/{path}", **scope, **with_it))["data"]
+        assert [each["metadata"] for each in bare] == [None] * len(whole)
+        assert all(each["metadata"] for each in whole)
+        assert whole

@@ -138,9 +138,10 @@ class Application:
             self._load(family)
 
     def _load(self, family: str) -> None:
-        module, name = self._later.pop(family)
+        module, name = self._later[family]
         routes: _Family = getattr(import_module(module), name)(self._service)
         self._table += _below_both(routes.table())
+        del self._later[family]
 
     def _routes(self) -> list[tuple[Route, str, Handler]]:
         responses = ResponsesRoutes(self._service)

@@ -26,6 +26,7 @@ __all__ = [
     "ListChunksRequest",
     "ListFilesRequest",
     "NewStoreDocument",
+    "SearchOptions",
     "SearchRequest",
     "StoreExpiry",
     "decode_change",
@@ -183,6 +184,12 @@ def decode_create(data: bytes) -> CreateStore:
     body = decode_body(_create, data or b"{}")
     _check_metadata(body.metadata)
     _check_metadata(body.config, "config")
+    if body.config is not None and body.config.get("save_content") is False:
+        # A promise that is not kept is worse than none: what is searched and shown is the text itself.
+        raise UnsupportedError(
+            "'config.save_content' cannot be false: the text of documents is kept, since searches show it.",
+            param="config.save_content",
+        )
     if body.is_public:
         raise _not_public()
     return body
@@ -245,7 +252,10 @@ def decode_chunks(data: bytes) -> ListChunksRequest:
 
 def decode_facets(data: bytes) -> FacetsRequest:
     """Which metadata there is. Raises InvalidRequestError where a field cannot be used."""
-    return decode_body(_facets, data)
+    body = decode_body(_facets, data)
+    if body.query:
+        raise UnsupportedError("'query' is not supported here: facets go by 'filters' and 'file_ids'.", param="query")
+    return body
 
 
 def trees(filters: Trees, file_ids: Sequence[Any] | None = None) -> list[Mapping[str, Any]]:

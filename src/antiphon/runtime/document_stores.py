@@ -24,6 +24,7 @@ from antiphon.protocol.stores import (
     ListChunksRequest,
     ListFilesRequest,
     NewStoreDocument,
+    SearchOptions,
     SearchRequest,
     trees,
     when,
@@ -278,7 +279,7 @@ class DocumentStores:
             filters=trees(body.filters, body.file_ids),
             ranking=Ranking(threshold=threshold, rerank=options is None or options.rerank is not False),
         )
-        return [_scored(chunk) for chunk in found.chunks], found.note
+        return [_scored(chunk, metadata=_with_metadata(options)) for chunk in found.chunks], found.note
 
     async def grep(self, scope: Scope, body: GrepRequest) -> list[dict[str, Any]]:
         """The chunks that match a pattern; raises what `search` does, and InvalidRequestError for the pattern."""
@@ -293,7 +294,8 @@ class DocumentStores:
             case_sensitive=bool(body.case_sensitive),
             filters=trees(body.filters, body.file_ids),
         )
-        return [{**_scored(match.chunk), "text": match.text} for match in matches]
+        shown = body.return_metadata is not False
+        return [{**_scored(match.chunk, metadata=shown), "text": match.text} for match in matches]
 
     async def chunks(self, scope: Scope, body: ListChunksRequest) -> list[dict[str, Any]]:
         """Chunks by their metadata; raises what `search` does."""
@@ -307,7 +309,7 @@ class DocumentStores:
             rank_by=field,
             descending=not ascending,
         )
-        return [_scored(chunk) for chunk in found.chunks]
+        return [_scored(chunk, metadata=_with_metadata(body.search_options)) for chunk in found.chunks]
 
     async def facets(self, scope: Scope, body: FacetsRequest) -> dict[str, dict[str, int]]:
         """The values of each field of the metadata, with how many chunks have them; raises what `search` does."""
@@ -325,11 +327,7 @@ class DocumentStores:
         }
 
     async def _named(self, scope: Scope, identifiers: Sequence[str]) -> list[StoredVectorStore]:
-        now = int(self._clock())
-        stores = [await self.find(scope, identifier) for identifier in dict.fromkeys(identifiers)]
-        for row in stores:
-            await self._store().use_vector_store(scope, row.id, now)
-        return stores
+        return [await self.find(scope, identifier) for identifier in dict.fromkeys(identifiers)]
 
     async def _add(self, scope: Scope, vector_store_id: str, rows: Sequence[NewStoreFile]) -> None:
         malformed = next((row.file_id for row in rows if not is_file_id(row.file_id)), None)
@@ -445,7 +443,11 @@ def _shown_chunk(file: StoreFile, chunk: StoredChunk) -> dict[str, Any]:
     }
 
 
-def _scored(found: FoundChunk) -> dict[str, Any]:
+def _with_metadata(options: SearchOptions | None) -> bool:
+    return options is None or options.return_metadata is not False
+
+
+def _scored(found: FoundChunk, *, metadata: bool = True) -> dict[str, Any]:
     return {
         "type": "text",
         "chunk_index": found.index,
@@ -457,7 +459,7 @@ def _scored(found: FoundChunk) -> dict[str, Any]:
         "filename": found.file.filename,
         "store_id": found.store.id,
         "external_id": found.file.external_id,
-        "metadata": dict(found.attributes),
+        "metadata": dict(found.attributes) if metadata else None,
         "generated_metadata": _generated(found.file, found.detail),
     }
 

@@ -72,9 +72,8 @@ class Called(Struct):
     """One call of a hosted tool in this response.
 
     `turn` is that of the model which made it, -1 for one that was approved before the first; `key` is that of its tool.
-    `body` is the item when it
-    is begun. `refusal` says why it is not run; `asks` is the item that asks for approval instead. `given` are the
-    fields that its run gave, and `also` the items after it.
+    `body` is the item when it is begun. `refusal` says why it is not run; `asks` is the item that asks for approval
+    instead. `given` are the fields that its run gave, and `also` the items after it.
     """
 
     position: int

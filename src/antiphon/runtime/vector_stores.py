@@ -290,7 +290,7 @@ class VectorStores:
         library = self._library
         if library is None:
             raise persistence_off()
-        found = await library.search(
+        return await library.search(
             scope,
             [row],
             body.queries,
@@ -298,8 +298,6 @@ class VectorStores:
             filters=[] if body.filters is None else [body.filters],
             ranking=ranking_of(body.ranking_options),
         )
-        await self._store().use_vector_store(scope, row.id, int(self._clock()))
-        return found
 
     async def _add(
         self, scope: Scope, vector_store_id: str, files: Sequence[NewFile], batch: StoredBatch | None = None
